@@ -594,6 +594,9 @@ func (c *core) launchInsert(st *device.Stream, k inserts, p insertParams, b fram
 	}
 	return c.kernel.partition.Place(&c.frame, st, c.placement(p.Rows.Refused != 0, func(g device.Grid, rows frame.Placing) error {
 		p.Rows = rows
+		if k.combine != (device.Kernel[combineParams]{}) && !c.frame.Device.Info().CUDA() {
+			g = c.frame.LongGrid(int64(rows.N), 8*waves)
+		}
 		return k.rows.Launch(st, g, &p)
 	}), p.Rows, b)
 }

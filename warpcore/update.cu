@@ -93,6 +93,64 @@ struct Often {
     }
 };
 
+#if defined(WARPMAP_HOST)
+// A lane that works alone has sums of its own for keys that come often, so that no other core takes a line from it, and no atomic operation holds up the
+// look-ups that follow. A key gets an entry when it came twice and none of the entry's others came between, and keeps it until that happens to another.
+// Where few rows find their key here, the lane looks here for none of the next.
+struct Own {
+    static constexpr u32 ENTRIES = 4096, ASKED = 4096, UNASKED = 8 * ASKED, FEW = ASKED / 16;
+    struct Entry {
+        number_bits* place; // where the value is; null: there is no key
+        key k;
+        number_bits sum;
+    };
+    Entry entry[ENTRIES];
+    u32 last[ENTRIES]; // bits of the key that came last
+    u32 hits, left;
+    bool asks;
+
+    void clear() {
+        memset(entry, 0, sizeof entry);
+        memset(last, 0, sizeof last);
+        hits = 0;
+        left = ASKED;
+        asks = true;
+    }
+    static u32 entry_of(key k) { return (u32)((u64)k * 0x9e3779b97f4a7c15ull >> 40) % ENTRIES; }
+    static u32 tag_of(key k) { return (u32)k ^ (u32)((u64)k >> 32) ^ 0x5bd1e995u; }
+    // look_here tells whether the next row's key may be here.
+    __attribute__((always_inline)) inline bool look_here() {
+        if (left-- == 0) {
+            asks = !asks || hits >= FEW;
+            left = asks ? ASKED : UNASKED;
+            hits = 0;
+        }
+        return asks;
+    }
+    __attribute__((always_inline)) inline bool bring(u32 e, key k, number_bits v) {
+        Entry& x = entry[e];
+        if (!x.place || x.k != k) return false;
+        hits++;
+        last[e] = 0;
+        if constexpr (WARPMAP_COMBINE == BY_COUNT) x.sum += v;
+        else x.sum = merged(x.sum, v);
+        return true;
+    }
+    // note tells that a key came whose value is at a place, and was combined with v. It gives what was brought together of the key that it takes the
+    // entry from.
+    __attribute__((always_inline)) inline Entry note(u32 e, key k, number_bits* place, number_bits v) {
+        u32 tag = tag_of(k);
+        Entry before{};
+        if (last[e] == tag) {
+            before = entry[e];
+            entry[e] = Entry{place, k, TWICE_AS_ONCE ? v : number_bits{}};
+        }
+        last[e] = tag;
+        return before;
+    }
+};
+#endif
+
 // A row of the batch, or several of a row of 32 with one key: its group, a bit for each, is in or refused together. No bit: nothing to do.
 // SUMS: rows of one key were combined before.
 template <bool SUMS> struct UpdateJob : LookingJob {
@@ -105,11 +163,16 @@ template <bool SUMS> struct UpdateJob : LookingJob {
     };
     Often* often;
     bool brings; // sums of rows that are not near may be made
+#if defined(WARPMAP_HOST)
+    Own* own_sums = nullptr; // null: they may not, or the lane is not alone
+    bool here = false;
+#endif
     u32 group, entry;
     u64 over; // counts that would have been larger than there are
 
     __device__ __forceinline__ UpdateJob(const insertParams& p, Often* often)
-        : LookingJob(p), often(often), brings(!ONE_BY_ONE<InsertTile> && !SUMS && MERGES && (WARPMAP_COMBINE != BY_COUNT || !p.rows.values)), group(0), entry(0), over(0) {}
+        : LookingJob(p), often(often), brings(!ONE_BY_ONE<InsertTile> && may_bring()), group(0), entry(0), over(0) {}
+    __device__ __forceinline__ bool may_bring() const { return !SUMS && MERGES && (WARPMAP_COMBINE != BY_COUNT || !p.rows.values); }
     __device__ __forceinline__ value value_of(u64 i) const {
         if (WARPMAP_COMBINE == BY_COUNT && !p.rows.values) return 1;
         return load_readonly(at<value>(p.rows.values) + i);
@@ -170,6 +233,15 @@ template <bool SUMS> struct UpdateJob : LookingJob {
                 return false;
             }
         }
+#if defined(WARPMAP_HOST)
+        if (ONE_BY_ONE<InsertTile> && own_sums) {
+            here = own_sums->look_here();
+            if (here && own_sums->bring(Own::entry_of(x.k), x.k, x.v)) {
+                if (p.rows.attempt) settle_group(i, false);
+                return false;
+            }
+        }
+#endif
         // The user's operation is not between values that come: the first goes in as it is, and done brings the others.
         start(x.k, x.v);
         return true;
@@ -179,14 +251,33 @@ template <bool SUMS> struct UpdateJob : LookingJob {
         if (SUMS && s.outcome == FULL) add(&counters(p.table)->failed, (u64)1);
         if (!SUMS && (s.outcome == FULL || p.rows.attempt)) settle_group(i, s.outcome == FULL);
         if (brings && s.outcome != FULL) often->note(entry, k, place(), s.v);
+#if defined(WARPMAP_HOST)
+        if (ONE_BY_ONE<InsertTile> && own_sums && here && s.outcome != FULL) give(own_sums->note(Own::entry_of(k), k, place(), s.v));
+#endif
         if (s.outcome == PRESENT) combine(i, s.value_there(), group);
         else if (!MERGES && s.outcome == ADDED && group != own(i)) combine(i, s.v, group & ~own(i));
     }
     __device__ __forceinline__ void settle_group(u64 i, bool full) {
         for (u32 g = group; g; g &= g - 1) settle_row((i & ~31ull) + lowest_bit(g), full);
     }
+#if defined(WARPMAP_HOST)
+    void give(const Own::Entry& x) {
+        if (!x.place || (!TWICE_AS_ONCE && x.sum == number_bits{})) return;
+        if constexpr (WARPMAP_COMBINE == BY_COUNT) over += count_into_place(x.place, load_relaxed(x.place), x.sum, true);
+        else merge_into(x.place, load_relaxed(x.place), x.sum);
+    }
+    void give_all() {
+        for (u32 e = 0; e < Own::ENTRIES; e++) {
+            if (e + AHEAD < Own::ENTRIES && own_sums->entry[e + AHEAD].place) prefetch_to_write((u64)own_sums->entry[e + AHEAD].place);
+            give(own_sums->entry[e]);
+        }
+    }
+#endif
     // end brings what was put together to where it belongs.
     __device__ __forceinline__ void end() {
+#if defined(WARPMAP_HOST)
+        if (own_sums) give_all();
+#endif
         if constexpr (!SUMS) block_sync();
         for (u32 e = thread_index(); brings && e < Often::ENTRIES; e += block_threads()) {
             if (often->state[e] != Often::OPEN) continue;
@@ -213,6 +304,13 @@ WARPMAP_KERNEL(update, insertParams) {
     __shared__ Often often;
     often.clear();
     UpdateJob<false> job(p, &often);
+#if defined(WARPMAP_HOST)
+    static thread_local Own own_sums;
+    if (ONE_BY_ONE<InsertTile> && thread_index() == 0 && job.may_bring()) {
+        job.own_sums = &own_sums;
+        own_sums.clear();
+    }
+#endif
     drive_held<InsertTile, u64>(p.rows.n, job, p.rows.span);
     job.end();
 }

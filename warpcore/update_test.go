@@ -1,7 +1,9 @@
 package warpcore
 
 import (
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"reflect"
 	"testing"
 
@@ -157,5 +159,88 @@ func TestRefusedKeysStayOut(t *testing.T) {
 		tabletest.RefusedStayOut(t, &m.core.frame, m.core.updating(header), 4000, func() {})
 		must(t, m.Check())
 		must(t, m.Close())
+	}
+}
+
+// On the CPU device a lane has sums of its own for keys that come often. Keys come often, seldom, often again, and take entries from one another;
+// a table at its bound refuses some of them.
+func TestSumsOfALane(t *testing.T) {
+	const rows = 300_000
+	r := rand.New(rand.NewPCG(3, 4))
+	zipf := rand.NewZipf(r, 1.1, 1, 1<<20)
+	keys, values := make([]uint32, rows), make([]uint32, rows)
+	for i := range keys {
+		switch i / (rows / 6) {
+		case 0, 3:
+			keys[i] = uint32(r.IntN(50)) - 2 // among them the reserved keys
+		case 1, 4:
+			keys[i] = r.Uint32() % (1 << 18)
+		default:
+			keys[i] = uint32(zipf.Uint64())
+		}
+		values[i] = r.Uint32()
+	}
+	for _, bound := range []int64{0, 64 << 10} {
+		for with, op := range map[table.Combine]func(a, b uint32) uint32{
+			table.Add: func(a, b uint32) uint32 { return a + b },
+			table.Min: func(a, b uint32) uint32 { return min(a, b) },
+			table.Or:  func(a, b uint32) uint32 { return a | b },
+		} {
+			m, err := New[uint32, uint32](openCPU(t), Options{Options: table.Options{MaxBytes: bound}})
+			must(t, err)
+			refused := map[int]bool{}
+			if err = m.Update(keys, values, with); err != nil {
+				full := (*table.FullError)(nil)
+				if bound == 0 || !errors.As(err, &full) {
+					t.Fatal(err)
+				}
+				for _, i := range full.Positions {
+					refused[i] = true
+				}
+			}
+			want := map[uint32]uint32{}
+			for i, k := range keys {
+				if refused[i] {
+					continue
+				}
+				if old, ok := want[k]; ok {
+					want[k] = op(old, values[i])
+				} else {
+					want[k] = values[i]
+				}
+			}
+			if bound != 0 && (len(refused) == 0 || len(want) < 1000) {
+				t.Fatalf("%s: %d rows refused, %d keys in", with, len(refused), len(want))
+			}
+			same(t, m, want)
+			must(t, m.Check())
+			must(t, m.Close())
+		}
+	}
+	c, err := NewCounter[uint32, uint32](openCPU(t), CounterOptions{})
+	must(t, err)
+	defer c.Close()
+	must(t, c.Add(keys))
+	want := map[uint32]uint32{}
+	for _, k := range keys {
+		want[k]++
+	}
+	same(t, c, want)
+}
+
+// same fails if the table has other pairs than these.
+func same(t *testing.T, m interface {
+	All() ([]uint32, []uint32, error)
+}, want map[uint32]uint32) {
+	t.Helper()
+	keys, values, err := m.All()
+	must(t, err)
+	if len(keys) != len(want) {
+		t.Fatalf("%d keys are in, want %d", len(keys), len(want))
+	}
+	for i, k := range keys {
+		if v, ok := want[k]; !ok || v != values[i] {
+			t.Fatalf("key %d has %d, want %d (%v)", k, values[i], v, ok)
+		}
 	}
 }

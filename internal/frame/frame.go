@@ -177,6 +177,18 @@ const Threads = 256
 // are of few lanes and many items; a worker that is done takes the next block. No thread has more than mostOfLane.
 func (f *Frame) Grid(n, blocks int64) device.Grid { return gridOf(f.Device.Info(), n, blocks) }
 
+// LongGrid is a Grid for kernels whose lanes keep what they learn for the items that follow: on the CPU its blocks are
+// longer, but there are still some for each worker.
+func (f *Frame) LongGrid(n, blocks int64) device.Grid {
+	info := f.Device.Info()
+	g := gridOf(info, n, blocks)
+	if !info.CUDA() && !info.Stress {
+		items := min(max(n/(longBlocks*int64(info.Multiprocessors)), cpuItems), cpuItemsLong)
+		g.Blocks = max(1, (n+items-1)/items)
+	}
+	return g
+}
+
 // BlockGrid covers n items by blocks of Threads threads that work together. On a GPU it is Grid.
 func (f *Frame) BlockGrid(n, blocks int64) device.Grid {
 	if !f.Device.Info().CUDA() {
@@ -191,6 +203,8 @@ const (
 	// A block of the CPU device has cpuItems items, which take 50 to 500 µs, so that workers end at about one time, and
 	// batches of fewer items run on the caller's thread; and the lanes of one warp.
 	cpuItems, cpuThreads = 1 << 13, 32
+	// A LongGrid has so many blocks for each worker at least, of so many items at most.
+	longBlocks, cpuItemsLong = 4, 1 << 18
 )
 
 func gridOf(info device.Info, n, blocks int64) device.Grid {
