@@ -11,6 +11,9 @@ func Bind[P any](m *Module, name string, k *Kernel[P]) (err error) {
 
 // IsOutOfMemory tells whether the error is, or wraps, an *OutOfMemoryError.
 func IsOutOfMemory(err error) bool {
+	if err == nil { // mostly, and then nothing is allocated
+		return false
+	}
 	var e *OutOfMemoryError
 	return errors.As(err, &e)
 }

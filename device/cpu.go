@@ -436,7 +436,8 @@ func (b *cpuBackend) run(kernel uintptr, g Grid, params unsafe.Pointer, n int64)
 	workers = int(min(int64(workers), g.Blocks))
 	seed := b.seed.Add(0x9e3779b97f4a7c15)
 
-	regions, err := takeRegions(workers, g.Threads)
+	var room [8]*region
+	regions, err := takeRegions(room[:], workers, g.Threads)
 	if err != nil {
 		return err
 	}
@@ -453,12 +454,11 @@ func (b *cpuBackend) run(kernel uintptr, g Grid, params unsafe.Pointer, n int64)
 			Blocks: uint64(g.Blocks), Seed: seed, Threads: uint32(g.Threads),
 		}
 	}
-	var wg crash.WaitGroup
-	for _, r := range regions[1:] {
-		wg.Go(func() { dl.Call(k.entry, uintptr(unsafe.Pointer(r.launch()))) })
+	if len(regions) == 1 { // most calls are of few rows
+		dl.Call(k.entry, uintptr(unsafe.Pointer(first.launch())))
+	} else {
+		launchAll(k.entry, regions)
 	}
-	dl.Call(k.entry, uintptr(unsafe.Pointer(first.launch())))
-	wg.Wait()
 	for _, r := range regions {
 		if l := r.launch(); l.Fault != 0 {
 			text, _, _ := bytes.Cut(l.Message[:], []byte{0})
@@ -466,6 +466,17 @@ func (b *cpuBackend) run(kernel uintptr, g Grid, params unsafe.Pointer, n int64)
 		}
 	}
 	return nil
+}
+
+// launchAll runs a kernel in all regions: in the first on the caller's thread.
+func launchAll(entry uintptr, regions []*region) {
+	var wg crash.WaitGroup
+	for _, r := range regions[1:] {
+		launch := r.launch()
+		wg.Go(func() { dl.Call(entry, uintptr(unsafe.Pointer(launch))) })
+	}
+	dl.Call(entry, uintptr(unsafe.Pointer(regions[0].launch())))
+	wg.Wait()
 }
 
 func (b *cpuBackend) close() error {

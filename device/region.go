@@ -57,14 +57,14 @@ var regions = struct {
 func init() { regions.returned.L = &regions }
 
 // takeRegions gives regions for up to so many workers with blocks of so many threads. Where other launches have them, or the system
-// has no more, it gives fewer; it waits for the first.
-func takeRegions(workers, threads int) ([]*region, error) {
+// has no more, it gives fewer; it waits for the first. They lie in room where they fit.
+func takeRegions(room []*region, workers, threads int) ([]*region, error) {
 	regions.Lock()
 	for len(regions.free) == 0 && regions.made == hostMaxRegions {
 		regions.returned.Wait()
 	}
 	rest := max(0, len(regions.free)-workers)
-	taken := append([]*region(nil), regions.free[rest:]...)
+	taken := append(room[:0], regions.free[rest:]...)
 	regions.free = regions.free[:rest]
 	fresh := min(workers-len(taken), hostMaxRegions-regions.made)
 	regions.made += fresh

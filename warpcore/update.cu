@@ -278,7 +278,7 @@ template <bool SUMS> struct UpdateJob : LookingJob {
 #if defined(WARPMAP_HOST)
         if (own_sums) give_all();
 #endif
-        if constexpr (!SUMS) block_sync();
+        if constexpr (!SUMS && !ONE_BY_ONE<InsertTile>) block_sync();
         for (u32 e = thread_index(); brings && e < Often::ENTRIES; e += block_threads()) {
             if (often->state[e] != Often::OPEN) continue;
             number_bits* to = at<number_bits>(often->place[e]);
@@ -302,11 +302,11 @@ template <bool SUMS> struct UpdateJob : LookingJob {
 
 WARPMAP_KERNEL(update, insertParams) {
     __shared__ Often often;
-    often.clear();
+    if constexpr (!ONE_BY_ONE<InsertTile>) often.clear();
     UpdateJob<false> job(p, &often);
 #if defined(WARPMAP_HOST)
     static thread_local Own own_sums;
-    if (ONE_BY_ONE<InsertTile> && thread_index() == 0 && job.may_bring()) {
+    if (ONE_BY_ONE<InsertTile> && thread_index() == 0 && job.may_bring() && p.rows.n >= 2 * Own::ASKED) {
         job.own_sums = &own_sums;
         own_sums.clear();
     }

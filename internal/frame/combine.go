@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"sync"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
@@ -23,12 +24,23 @@ func CombineHeader(c table.Combine, v reflect.Type) (device.File, error) {
 	return combineHeader(c, which, v)
 }
 
+// headers keeps the combine.h of the operations that have names: a batch of few rows takes less time than the text.
+var headers sync.Map // of headerOf → device.File
+
+type headerOf struct {
+	which string
+	v     reflect.Type
+}
+
 // CountHeader makes the file combine.h of a counter.
 func CountHeader[C uint32 | uint64]() (device.File, error) {
 	return combineHeader(table.Add, "BY_COUNT", reflect.TypeFor[C]())
 }
 
 func combineHeader(c table.Combine, which string, v reflect.Type) (device.File, error) {
+	if kept, ok := headers.Load(headerOf{which, v}); ok {
+		return kept.(device.File), nil
+	}
 	number, ok := scalar(v)
 	size, float := v.Size(), v.Kind() == reflect.Float32 || v.Kind() == reflect.Float64
 	if !ok || size != 4 && size != 8 || v.Kind() == reflect.Bool {
@@ -41,7 +53,7 @@ func combineHeader(c table.Combine, which string, v reflect.Type) (device.File, 
 	if float {
 		atomic = number
 	}
-	return device.File{Name: "combine.h", Text: fmt.Sprintf(`#pragma once
+	header := device.File{Name: "combine.h", Text: fmt.Sprintf(`#pragma once
 #define WARPMAP_COMBINE %s
 typedef %s number;
 typedef %s number_atomic;
@@ -51,7 +63,11 @@ __device__ __forceinline__ number merge(number old, number value) {
 %s
     );
 }
-`, which, number, atomic, string(c))}, nil
+`, which, number, atomic, string(c))}
+	if which != "BY_CODE" {
+		headers.Store(headerOf{which, v}, header)
+	}
+	return header, nil
 }
 
 // Merges tells, by an operation's header, whether values that come may be combined with one another first. They may not

@@ -416,6 +416,7 @@ func borrow(d *device.Device, cols []Column) (addr []uint64, ok bool) {
 	if d.Info().CUDA() {
 		return nil, false
 	}
+	addr = make([]uint64, 0, len(cols))
 	for _, c := range cols {
 		if c.own.Len() > 0 || c.p != nil && uintptr(c.p)%uintptr(c.size) != 0 {
 			return nil, false // a copy; values of 16 bytes that Go aligns to 8
