@@ -24,7 +24,8 @@ Load is the load factor that is asked for; filled, the share of the slots that h
 in few sizes.
 
 The limit of find is random look-ups of 64 bytes (a 4-byte key read, 64 bytes at random, a 4-byte value written); that
-of insert, random compare-and-swaps of the pair's size. With --build, a table that can be made from all its pairs at
+of insert, random compare-and-swaps of the pair's size. On the CPU device each worker asks for the memory of 32 of them
+ahead. With --build, a table that can be made from all its pairs at
 once is, in place of inserting them. With --update, values are added up (table.Updater) as the pairs come into an empty
 map, and a look-up gives the sum of a key's values. With --chosen, pairs and look-ups have a bool each, true for that
 share of them, and those alone are done (table.Chooser); rates are of all rows.

@@ -1,9 +1,90 @@
 // What measures and checks: the machine's limits, and the count of wrong answers.
 #include "layout.h"
 #include "warpmap.cuh"
+#if defined(WARPMAP_HOST)
+#include "items.cuh"
+#endif
 
 using namespace bench;
 
+#if defined(WARPMAP_HOST)
+// On the CPU device a limit is what the best loop does: a worker takes items in a row, and asks for the memory of an item when it is AHEAD items away.
+// address(i) is where that memory is, ask(a) asks for it, and touch(i, a) is the access. (Parameters are copies, which what is written cannot change.)
+template <class Address, class Ask, class Touch> inline void each_ahead(u64 n, Address address, Ask ask, Touch touch) {
+    const Stretch s = Stretch::alone(n);
+    const u64 some = AHEAD * s.stride;
+    u64 asked[AHEAD];
+    for (u64 j = 0, i = s.start; j < AHEAD && i < s.n; j++, i += s.stride) ask(asked[j] = address(i));
+    for (u64 j = 0, i = s.start; i < s.n; j++, i += s.stride) {
+        u64& slot = asked[j % AHEAD];
+        const u64 a = slot;
+        if (s.n - i > some) ask(slot = address(i + some));
+        touch(i, a);
+    }
+}
+// Where the bucket of an item's key is.
+template <int BYTES> inline u64 bucket_of(const limitParams& p, u64 i) {
+    return p.memory + reduce(fmix64(load_readonly(at<u32>(p.keys) + i)), p.buckets) * BYTES;
+}
+template <int BYTES> inline void lookups_alone(const limitParams p) {
+    constexpr int VECTOR = BYTES < WARPMAP_VECTOR ? BYTES : WARPMAP_VECTOR;
+    typedef Words<u64, VECTOR> Vector;
+    each_ahead(
+        p.n, [&](u64 i) { return bucket_of<BYTES>(p, i); },
+        [](u64 a) {
+            for (int line = 0; line < BYTES; line += 64) prefetch_line(a + line);
+        },
+        [&](u64 i, u64 a) {
+            u32 any = 0;
+            for (int j = 0; j < BYTES; j += VECTOR) any |= Vector::equal(load_words<Vector>(a + j), ~0ull, 12345);
+            at<u32>(p.out)[i] = any;
+        });
+}
+template <class T, class Pair> inline void swaps_alone(const limitParams p, Pair pair) {
+    each_ahead(
+        p.n, [&](u64 i) { return bucket_of<sizeof(T)>(p, i); }, prefetch_to_write,
+        [&](u64 i, u64 a) { cas(at<T>(a), T{}, pair(load_readonly(at<u32>(p.keys) + i), load_readonly(at<u32>(p.out) + i))); });
+}
+WARPMAP_KERNEL(lookup32, limitParams) { lookups_alone<32>(p); }
+WARPMAP_KERNEL(lookup64, limitParams) { lookups_alone<64>(p); }
+WARPMAP_KERNEL(lookup128, limitParams) { lookups_alone<128>(p); }
+WARPMAP_KERNEL(swap64, limitParams) {
+    swaps_alone<u64>(p, [](u32 key, u32 value) { return (u64)key | (u64)value << 32; });
+}
+WARPMAP_KERNEL(swap128, limitParams) {
+    swaps_alone<u128>(p, [](u32 key, u32 value) { return u128{key, value}; });
+}
+WARPMAP_KERNEL(read_swap, limitParams) {
+    each_ahead(
+        p.n, [&](u64 i) { return bucket_of<32>(p, i); }, prefetch_to_write,
+        [&](u64 i, u64 a) {
+            u64 x[4];
+            load_vector(at<u64>(a), x);
+            u32 key = load_readonly(at<u32>(p.keys) + i);
+            cas(at<u64>(a) + ((x[0] ^ x[1] ^ x[2] ^ x[3] ^ key) & 3), (u64)0, (u64)key);
+        });
+}
+// Copies lines of 64 bytes past the caches, from memory to out: what is written there need not be read before.
+WARPMAP_KERNEL(copy_lines, limitParams) {
+    typedef u64 v2 __attribute__((vector_size(16)));
+    const Stretch s = Stretch::alone(p.n);
+    for (u64 i = s.start; i < s.n; i += s.stride) {
+        const v2* from = at<v2>(p.memory + i * 64);
+        v2* to = at<v2>(p.out + i * 64);
+#if defined(__x86_64__)
+        const v2 a = from[0], b = from[1], c = from[2], d = from[3];
+        asm volatile("movntdq %4, %0\n movntdq %5, %1\n movntdq %6, %2\n movntdq %7, %3"
+                     : "=m"(to[0]), "=m"(to[1]), "=m"(to[2]), "=m"(to[3])
+                     : "x"(a), "x"(b), "x"(c), "x"(d));
+#else
+        for (int j = 0; j < 4; j++) to[j] = from[j];
+#endif
+    }
+#if defined(__x86_64__)
+    asm volatile("sfence" : : : "memory");
+#endif
+}
+#else
 // A look-up's memory traffic and nothing else: a 4-byte key read in order, BYTES read at random by LANES lanes with
 // 16-byte loads, a 4-byte value written in order.
 template <int LANES, int BYTES> __device__ __forceinline__ void lookups(const limitParams& p) {
@@ -64,6 +145,7 @@ WARPMAP_KERNEL(read_swap, limitParams) {
         cas(bucket + ((a[0] ^ a[1] ^ b[0] ^ b[1] ^ key) & 3), (u64)0, (u64)key);
     }
 }
+#endif
 
 // The number that a key is made of, and what is made of a number: workload.Widen.
 __device__ __forceinline__ u64 number(u32 x) { return x; }

@@ -9,10 +9,10 @@ import (
 // limitParams are the parameters of the kernels that measure the machine.
 type limitParams struct {
 	Keys    uint64 // u32, read in order
-	Out     uint64 // u32, written in order (of swap64: read)
-	Memory  uint64 // read and written at random
+	Out     uint64 // u32, written in order (of swap64: read); of copy_lines: where to
+	Memory  uint64 // read and written at random; of copy_lines: where from
 	Buckets uint64
-	N       uint64
+	N       uint64 // accesses, or of copy_lines: lines of 64 bytes
 }
 
 // verifyParams are the parameters of the kernels that count wrong answers, for the bytes of key and value: verify4_4 … verify32_32

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/workload"
 )
 
@@ -20,7 +21,8 @@ type Limits struct {
 	CopyGB    float64 `json:"copy_gb_s"` // device copy, bytes read and written, GB a second
 }
 
-// MeasureLimits measures n accesses over memory of the given number of bytes.
+// MeasureLimits measures n accesses over memory of the given number of bytes. On the CPU device they are those of its workers, in the loop that serves
+// these best: each takes a stretch of the accesses, and asks for memory 32 of them ahead.
 func MeasureLimits(d *device.Device, bytes int64, n int) (l Limits, err error) {
 	m, err := d.Compile(program())
 	if err != nil {
@@ -49,7 +51,8 @@ func MeasureLimits(d *device.Device, bytes int64, n int) (l Limits, err error) {
 	}
 	workload.Pairs(k, host, make([]uint32, n))
 	st := d.Stream()
-	if err := errors.Join(keys.Write(st, host), out.Fill(st, 1)); err != nil {
+	// Memory that nobody has written to is one page of zeros on the CPU device.
+	if err := errors.Join(keys.Write(st, host), out.Fill(st, 1), memory.Fill(st, 0)); err != nil {
 		return l, err
 	}
 	clear := func() error { return memory.Fill(st, 0) }
@@ -74,14 +77,32 @@ func MeasureLimits(d *device.Device, bytes int64, n int) (l Limits, err error) {
 			return l, err
 		}
 		p := limitParams{Keys: keys.Addr(), Out: out.Addr(), Memory: memory.Addr(), Buckets: uint64(bytes / x.bucket), N: uint64(n)}
-		t, err := Timed(d, st, Runs, x.before, func() error { return kern.Launch(st, device.GridFor(int64(n), 256), &p) })
+		t, err := Timed(d, st, Runs, x.before, func() error { return kern.Launch(st, limitGrid(d, int64(n)), &p) })
 		if err != nil {
 			return l, err
 		}
 		*x.to = Rate(n, t)
 	}
 	half := int(bytes / 2)
-	t, err := Timed(d, st, Runs, nil, func() error { return memory.Slice(0, half).CopyFrom(st, memory.Slice(half, 2*half)) })
+	do := func() error { return memory.Slice(0, half).CopyFrom(st, memory.Slice(half, 2*half)) }
+	if !d.Info().CUDA() { // where a copy is one thread's
+		half = int(bytes/128) * 64
+		kern, err := device.KernelOf[limitParams](m, "copy_lines")
+		if err != nil {
+			return l, err
+		}
+		p := limitParams{Out: memory.Addr(), Memory: memory.Addr() + uint64(half), N: uint64(half / 64)}
+		do = func() error { return kern.Launch(st, limitGrid(d, int64(p.N)), &p) }
+	}
+	t, err := Timed(d, st, Runs, nil, do)
 	l.CopyGB = Rate(2*half, t)
 	return l, err
+}
+
+// limitGrid covers n accesses as tables do: on the CPU device a block is a stretch of items for one worker.
+func limitGrid(d *device.Device, n int64) device.Grid {
+	if d.Info().CUDA() {
+		return device.GridFor(n, 256)
+	}
+	return (&frame.Frame{Device: d}).Grid(n, 1)
 }

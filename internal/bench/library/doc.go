@@ -1,4 +1,5 @@
-// Package library measures what programs get that use warpmap as a library: look-ups of single keys from many goroutines, and saving and loading.
+// Package library measures what programs get that use warpmap as a library: look-ups of single keys from
+// many goroutines, saving and loading, and tables beside Go's maps.
 package library
 
 import "github.com/warpmap/warpmap/internal/bench"
@@ -6,5 +7,6 @@ import "github.com/warpmap/warpmap/internal/bench"
 // Studies are the figures.
 var Studies = []bench.Study{
 	{Name: "library/batcher", About: "look-ups of one key each, from many goroutines", Run: batcher, CUDA: 1 << 24, CPU: 1 << 20},
+	{Name: "library/cpu", About: "the CPU device beside Go maps, by the wall clock", Run: cpu, CUDA: 1, CPU: 10_000_000},
 	{Name: "library/save", About: "saving and loading tables of every kind and family", Run: save, CUDA: 1 << 26, CPU: 1 << 20},
 }

@@ -30,3 +30,14 @@ func TestSave(t *testing.T) {
 		benchtest.AtLeast(t, "MB", at("MB"), 0.001)
 	}))
 }
+
+// Each row has what it measured, most of them beside a Go map.
+func TestCPU(t *testing.T) {
+	benchtest.Draw(t, benchtest.Rows(t, library.Studies, "library/cpu", 2000, 3+1+8+1+10+5+1+1, func(at func(string) any) {
+		benchtest.AtLeast(t, "warpmap", at("warpmap M/s"), 1e-6)
+		if at("Go M/s") != nil {
+			benchtest.AtLeast(t, "Go", at("Go M/s"), 1e-6)
+			benchtest.AtLeast(t, "times", at("times"), 1e-6)
+		}
+	}))
+}
