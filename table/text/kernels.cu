@@ -10,6 +10,7 @@ constexpr u64 UNIT = TEXT_UNIT, HEAD = TEXT_HEAD, BLOCK = TEXT_BLOCK;
 constexpr u32 FREE = ~0u, OLD = ~0u; // of a slot; of rep: the key is in already
 typedef bits_of<TEXT_VALUE_BYTES>::type value;
 typedef tile<32, true> Warp;
+typedef tile<TOGETHER ? 32 : 1, true> Lanes; // those that take an item each: lanes that work alone take a stretch of the batch each
 
 // any tells whether to go through a loop once more.
 __device__ __forceinline__ bool any(bool x) {
@@ -29,14 +30,24 @@ __device__ __forceinline__ Key key_of(const params& p, u64 i) {
     return Key{p.bytes + load_readonly(o), load_readonly(o + 1) - load_readonly(o)};
 }
 
+#if defined(WARPMAP_HOST)
+template <class T> inline T unaligned(u64 address) {
+    T x;
+    __builtin_memcpy(&x, (const void*)address, sizeof x);
+    return x;
+}
+// tail_of is the last len % 8 bytes of a key, without a jump for each of them.
+inline u64 tail_of(u64 address, u64 len) {
+    if (len >= 8) return len & 7 ? unaligned<u64>(address + len - 8) >> (64 - 8 * (len & 7)) : 0;
+    if (len >= 4) return unaligned<u32>(address) | (u64)unaligned<u32>(address + len - 4) << 8 * (len - 4);
+    return len ? unaligned<u8>(address) | (u64)unaligned<u8>(address + len / 2) << 8 * (len / 2) | (u64)unaligned<u8>(address + len - 1) << 8 * (len - 1) : 0;
+}
+#endif
+
 // word_at is 8 bytes from any address on, of which `left` are the key's, 1 or more; those behind are 0. It reads whole words that have a byte of the key.
 __device__ __forceinline__ u64 word_at(u64 address, u64 left) {
 #if defined(WARPMAP_HOST) // reads words wherever they lie
-    if (left >= 8) {
-        u64 w;
-        __builtin_memcpy(&w, (const void*)address, 8);
-        return w;
-    }
+    if (left >= 8) return unaligned<u64>(address);
 #endif
     u64 over = address & 7, w = load_readonly(at<u64>(address - over)) >> (8 * over);
     if (over && left > 8 - over) w |= load_readonly(at<u64>(address - over + 8)) << (64 - 8 * over);
@@ -77,7 +88,11 @@ struct Sip {
     __device__ __forceinline__ u64 of(u64 address, u64 len) {
         u64 o = 0;
         for (; o + 8 <= len; o += 8) word(word_at(address + o, len - o));
+#if defined(WARPMAP_HOST)
+        word(tail_of(address, len) | len << 56);
+#else
         word((o < len ? word_at(address + o, len - o) : 0) | len << 56);
+#endif
         return end();
     }
 };
@@ -119,11 +134,24 @@ __device__ __forceinline__ u64 hash_of(const params& p, Key k) {
     return h & p.mask;
 }
 
+#if defined(WARPMAP_HOST)
+inline bool same_alone(u64 a, u64 b, u64 len) {
+    if (len > 32) return __builtin_memcmp((const void*)a, (const void*)b, len) == 0;
+    u64 differ = tail_of(a, len) ^ tail_of(b, len);
+    for (u64 o = 0; o + 8 <= len; o += 8) differ |= unaligned<u64>(a + o) ^ unaligned<u64>(b + o);
+    return !differ;
+}
+#endif
+
 // same_bytes tells of each lane that asks whether len bytes at two addresses are equal.
 __device__ __forceinline__ bool same_bytes(bool ask, u64 a, u64 b, u64 len) {
     bool same = ask, is_long = TOGETHER && ask && len > BLOCK;
+#if defined(WARPMAP_HOST)
+    if (ask && !is_long) same = same_alone(a, b, len);
+#else
     if (ask && !is_long)
         for (u64 o = 0; o < len && same; o += 8) same = word_at(a + o, len - o) == word_at(b + o, len - o);
+#endif
     if constexpr (TOGETHER) {
         Warp warp;
         for (u32 longs = warp.ballot(is_long); longs; longs &= longs - 1) {
@@ -180,14 +208,15 @@ __device__ __forceinline__ u64 place_of(const params& p, u64 head, Key k) {
     return place;
 }
 
-// head_of is where the records of position i's hash begin. A thread of the CPU device goes from one lane to the next, and brings nearer what that will need.
+// head_of is where the records of position i's hash begin. Lanes that work alone ask for the records of items to come.
 __device__ __forceinline__ u64 head_of(const params& p, u64 i) {
     if (i >= p.n) return 0;
 #if defined(WARPMAP_HOST)
-    if (u64 later = i + 8 < p.n ? at<u64>(p.heads)[i + 8] : 0; later) {
-        __builtin_prefetch((const void*)(p.arena + later));
-        __builtin_prefetch((const void*)(p.arena + later + 64));
-    }
+    if (u64 j = i + AHEAD; j < p.n)
+        if (u64 later = at<u64>(p.heads)[j]; later) {
+            prefetch_line(p.arena + later);
+            prefetch_line(p.arena + later + HEAD - 1 + key_of(p, j).len);
+        }
 #endif
     return load_readonly(at<u64>(p.heads) + i);
 }
@@ -197,7 +226,7 @@ __device__ __forceinline__ Key input(const params& p, u64 i) { return i < p.n ? 
 
 // Counts offsets that do not ascend, or lead beyond the bytes.
 WARPMAP_KERNEL(check, params) {
-    FOR_EACH_ITEM(i, p.n) {
+    FOR_EACH_ITEM_BY(Lanes, i, p.n) {
         Key k = input(p, i);
         bool bad = i < p.n && (k.at - p.bytes > p.limit || k.len > p.limit - (k.at - p.bytes));
         count_into(&counters(p)->bad, bad);
@@ -205,14 +234,14 @@ WARPMAP_KERNEL(check, params) {
 }
 
 WARPMAP_KERNEL(hash, params) {
-    FOR_EACH_ITEM(i, p.n) {
+    FOR_EACH_ITEM_BY(Lanes, i, p.n) {
         u64 h = hash_of(p, input(p, i));
         if (i < p.n) at<u64>(p.hashes)[i] = h;
     }
 }
 
 WARPMAP_KERNEL(find, params) {
-    FOR_EACH_ITEM(i, p.n) {
+    FOR_EACH_ITEM_BY(Lanes, i, p.n) {
         bool in = i < p.n;
         u64 place = place_of(p, head_of(p, i), input(p, i));
         if (!in) continue;
@@ -224,7 +253,7 @@ WARPMAP_KERNEL(find, params) {
 // The keys of a batch that are in get their values; of the others one position for each distinct key is listed. reps says of each which: OLD for those that
 // are in. They are told apart by slots, of which there are twice as many as keys.
 WARPMAP_KERNEL(match, params) {
-    FOR_EACH_ITEM(i, p.n) {
+    FOR_EACH_ITEM_BY(Lanes, i, p.n) {
         bool in = i < p.n;
         Key k = input(p, i);
         u64 h = in ? load_readonly(at<u64>(p.hashes) + i) : 0, place = place_of(p, head_of(p, i), k);
@@ -279,7 +308,7 @@ __device__ __forceinline__ u64 claim(const params& p, u64* used, bool want, u64 
 
 // The records of the listed keys are written; nobody sees them yet.
 WARPMAP_KERNEL(place, params) {
-    FOR_EACH_ITEM(w, p.listed) {
+    FOR_EACH_ITEM_BY(Lanes, w, p.listed) {
         bool in = w < p.listed;
         u32 i = in ? load_readonly(at<u32>(p.list) + w) : 0;
         Key k = in ? key_of(p, i) : Key{0, 0};
@@ -311,12 +340,12 @@ __device__ __forceinline__ void settle_in(const params& p, u64 w, bool in) {
 
 // Counts the records that the index has taken.
 WARPMAP_KERNEL(tally, params) {
-    FOR_EACH_ITEM(w, p.placed) settle_in(p, w, w < p.placed && load_readonly(at<u8>(p.added) + w));
+    FOR_EACH_ITEM_BY(Lanes, w, p.placed) settle_in(p, w, w < p.placed && load_readonly(at<u8>(p.added) + w));
 }
 
 // The records that the index has not taken go behind the first of their hash; where there is none, for the index is full, they are dropped.
 WARPMAP_KERNEL(chain, params) {
-    FOR_EACH_ITEM(w, p.placed) {
+    FOR_EACH_ITEM_BY(Lanes, w, p.placed) {
         bool in = w < p.placed && !load_readonly(at<u8>(p.added) + w);
         u64 head = in ? load_readonly(at<u64>(p.heads) + w) : 0, place = in ? load_readonly(at<u64>(p.new_places) + w) : 0;
         if (head) {
@@ -341,7 +370,7 @@ WARPMAP_KERNEL(chain, params) {
 
 // Lists the positions whose keys found no room.
 WARPMAP_KERNEL(refuse, params) {
-    FOR_EACH_ITEM(i, p.n) {
+    FOR_EACH_ITEM_BY(Lanes, i, p.n) {
         u32 rep = i < p.n ? load_readonly(at<u32>(p.reps) + i) : OLD;
         bool refused = rep != OLD && load_readonly(at<u8>(p.fates) + rep);
         u64 to = append(&counters(p)->named, refused);
@@ -350,13 +379,13 @@ WARPMAP_KERNEL(refuse, params) {
 }
 
 WARPMAP_KERNEL(unflag, params) {
-    FOR_EACH_ITEM(i, p.n)
+    FOR_EACH_ITEM_BY(Lanes, i, p.n)
         if (i < p.n) at<u8>(p.flags)[i] = 0;
 }
 
 // Takes keys out: of equal ones the position whose lane clears the bit. The records stay in their chains until unchain.
 WARPMAP_KERNEL(strike, params) {
-    FOR_EACH_ITEM(i, p.n) {
+    FOR_EACH_ITEM_BY(Lanes, i, p.n) {
         bool in = i < p.n;
         Key k = input(p, i);
         u64 head = head_of(p, i), place = place_of(p, head, k);
@@ -377,7 +406,7 @@ __device__ __forceinline__ bool is_live(const params& p, u64 place) { return loa
 
 // Of each chain with records that are struck out, the first of these is the owner. Chains are short: only equal hashes make them.
 WARPMAP_KERNEL(own, params) {
-    FOR_EACH_ITEM(w, p.placed) {
+    FOR_EACH_ITEM_BY(Lanes, w, p.placed) {
         if (w >= p.placed) continue;
         u64 place = at<u64>(p.heads)[at<u32>(p.list)[w]];
         while (is_live(p, place)) place = record_at(p.arena, place)->next;
@@ -387,7 +416,7 @@ WARPMAP_KERNEL(own, params) {
 
 // The owner makes a chain of the records that are left. The index is then to drop the hash, or to have another first.
 WARPMAP_KERNEL(unchain, params) {
-    FOR_EACH_ITEM(w, p.placed) {
+    FOR_EACH_ITEM_BY(Lanes, w, p.placed) {
         bool owner = w < p.placed && at<u8>(p.added)[w];
         u64 head = owner ? at<u64>(p.heads)[at<u32>(p.list)[w]] : 0, first = 0, last = 0;
         for (u64 place = head; place; place = record_at(p.arena, place)->next) {
@@ -409,7 +438,7 @@ WARPMAP_KERNEL(unchain, params) {
 
 // The records that a word of the bitmap names, from word `first` on, one after the other: all lanes of a warp come along.
 template <class Do> __device__ __forceinline__ void each_record(u64 starts, u64 first, u64 words, Do act) {
-    FOR_EACH_ITEM(w, words) {
+    FOR_EACH_ITEM_BY(Lanes, w, words) {
         u32 bits = w < words ? load_relaxed(at<u32>(starts) + first + w) : 0;
         while (any(bits)) {
             act(bits != 0, bits ? ((first + w) * 32 + (u64)lowest_bit(bits)) * UNIT : 0);
