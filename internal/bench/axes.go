@@ -32,6 +32,8 @@ var axes = map[string]string{
 	"contains G/s":            "keys looked up, G/s",
 	"G/s":                     "operations, G/s",
 	"K/s":                     "look-ups, K/s",
+	"M keys/s":                "keys, millions a second",
+	"times":                   "speed, times that of a Go map",
 	"M/s":                     "letters or reads, M/s",
 	"GB/s":                    "bytes of the file, GB/s",
 	"total ms":                "time, ms",

@@ -20,7 +20,8 @@ import (
 )
 
 // Plot says what to draw of a figure's rows. Columns are named as the figure has them, with their units. Where X holds
-// three numbers or more, the plot has lines with markers; where it holds words, or two numbers, it has grouped bars.
+// three numbers or more, the plot has lines with markers; where it holds words, or two numbers, it has grouped bars. A series
+// that has a figure for none of the numbers is a level line through all of them.
 // Peers and limits are grey. An axis whose values span two decades is logarithmic.
 type Plot struct {
 	Name   string         `json:"name,omitempty"` // end of the file's name; empty where a figure has one plot
@@ -326,6 +327,19 @@ func (p Plot) points(rows [][]any, x, y int) (points plotter.XYs) {
 	return points
 }
 
+// level are the ends of a level line through all rows, of a series with one figure and no x.
+func (p Plot) level(series, rows [][]any, x, y int) (points plotter.XYs) {
+	if len(series) != 1 || series[0][x] != nil {
+		return nil
+	}
+	height, ok := Number(series[0][y])
+	across := p.points(rows, x, y)
+	if !ok || p.LogY && height <= 0 || len(across) == 0 {
+		return nil
+	}
+	return plotter.XYs{{X: across[0].X, Y: height}, {X: across[len(across)-1].X, Y: height}}
+}
+
 // measured are the rows that have a number to draw.
 func (f *Fig) measured(p Plot, rows [][]any) (out [][]any) {
 	y := f.Column(p.Y)
@@ -402,7 +416,7 @@ func (f *Fig) missing(p Plot, rows [][]any) string {
 }
 
 // peers begins the names of what others have made, and of what the machine itself does.
-var peers = regexp.MustCompile(`^(cuckoo|MegaKV|Misra|Go map|CUDA's malloc|Stash|clStash|hybrid|coalesced)\b`)
+var peers = regexp.MustCompile(`^(cuckoo|MegaKV|Misra|Go map|sync\.Map|xsync|swiss|CUDA's malloc|Stash|clStash|hybrid|coalesced)\b`)
 
 // palette are colours that also those tell apart who do not see all of them.
 var palette = []color.RGBA{
@@ -416,12 +430,12 @@ func colour(i int) color.Color {
 	return color.RGBA{c.R / dark, c.G / dark, c.B / dark, 255}
 }
 
-var greys = []uint8{0x50, 0x80, 0xa8, 0x68, 0x94}
+var greys = []uint8{0x50, 0x80, 0xa8, 0x68, 0x94, 0xb8}
 
 func grey(i int) color.Color { return color.Gray{Y: greys[i%len(greys)]} }
 
 // dashes of lines that have the same, or nearly the same, grey.
-var dashes = [][]vg.Length{nil, {4, 2}, {1.5, 2}, {6, 2, 1.5, 2}, {8, 3}}
+var dashes = [][]vg.Length{nil, {4, 2}, {1.5, 2}, {6, 2, 1.5, 2}, {8, 3}, {1, 3}}
 
 // look is how a series is drawn.
 type look struct {
@@ -453,6 +467,9 @@ func (f *Fig) lines(p Plot, rows [][]any, pic *plot.Plot, legend *plot.Legend) e
 	bounds := 0
 	for i, part := range parts {
 		points := p.points(part, x, y)
+		if len(points) == 0 {
+			points = p.level(part, rows, x, y)
+		}
 		if len(points) == 0 {
 			continue
 		}

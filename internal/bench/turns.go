@@ -13,6 +13,8 @@ type Side struct {
 	Before func() error
 	Do     func() error
 	After  func() error
+	// Repeats is how often a run has Before and Do, where one Do is too short to time; 0: once.
+	Repeats int
 }
 
 // longRound is how much time all sides take in a round of which three will do.
@@ -53,19 +55,23 @@ func Turns(d *device.Device, sides ...Side) ([]time.Duration, error) {
 	return medians, nil
 }
 
+// run gives the time of all Dos of a run, for each of them.
 func (s Side) run() (took time.Duration, err error) {
-	if s.Before != nil {
-		if err := s.Before(); err != nil {
+	repeats := max(1, s.Repeats)
+	for range repeats {
+		if s.Before != nil {
+			if err := s.Before(); err != nil {
+				return 0, err
+			}
+		}
+		begin := time.Now()
+		if err := s.Do(); err != nil {
 			return 0, err
 		}
+		took += time.Since(begin)
 	}
-	begin := time.Now()
-	if err := s.Do(); err != nil {
-		return 0, err
-	}
-	took = time.Since(begin)
 	if s.After != nil {
 		err = s.After()
 	}
-	return took, err
+	return took / time.Duration(repeats), err
 }

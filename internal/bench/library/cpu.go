@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize"
+
 	"github.com/warpmap/warpmap"
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/bench"
@@ -42,7 +44,7 @@ func cpu(d *device.Device, o bench.FigOptions) (fig *bench.Fig, err error) {
 	}
 	defer func() { err = errors.Join(err, alone.Close()) }()
 	r := &cpuRows{d: d, alone: alone, all: runtime.GOMAXPROCS(0), n: o.N, fig: &bench.Fig{
-		Title: fmt.Sprintf("the CPU device beside Go maps, by the wall clock: %d keys", o.N),
+		Title: fmt.Sprintf("the CPU device beside Go maps, by the wall clock: %s keys", comma(o.N)),
 		Columns: []string{"work", "threads", "warpmap M/s", "Go M/s", "times", "warpmap µs a call", "Go µs a call", "allocations a call", "of warpcore",
 			"wrong"},
 		Notes: []string{
@@ -85,6 +87,9 @@ func (r *cpuRows) add(work string, threads, n int, took []time.Duration, wrong i
 	r.fig.Add(work, threads, bench.Round(rate(took[0])), bench.Round(rate(took[1])), times(took), nil, nil, nil, nil, wrong)
 }
 
+// comma is a number for people.
+func comma(n int) string { return humanize.Comma(int64(n)) }
+
 func times(took []time.Duration) float64 {
 	return bench.Round(float64(took[1]) / max(1, float64(took[0])))
 }
@@ -108,7 +113,9 @@ func using[K, V any](d *device.Device, family table.Family, o table.Options, f f
 
 // inserts are the batches of all pairs, into a map that is empty before; short counts what it lacks then.
 func (w *data[K, V]) inserts(m table.Map[K, V], batch int, short *int) bench.Side {
+	first := min(len(w.keys), batch)
 	return bench.Side{
+		Warm:   func() error { return m.Insert(w.keys[:first], w.values[:first]) },
 		Before: m.Clear,
 		Do: func() error {
 			return inBatches(len(w.keys), batch, func(from, to int) error { return m.Insert(w.keys[from:to], w.values[from:to]) })
@@ -158,7 +165,7 @@ func lacks(m interface{ Len() (int, error) }, n int, short *int) error {
 }
 
 func (r *cpuRows) pairs() error {
-	w, err := newData[uint32, uint32](4, r.n)
+	w, err := newData[uint32, uint32](4, r.n, r.n)
 	if err != nil {
 		return err
 	}
@@ -188,7 +195,7 @@ func (r *cpuRows) pairs() error {
 }
 
 func (r *cpuRows) grows() error {
-	w, err := newData[uint32, uint32](4, r.n)
+	w, err := newData[uint32, uint32](4, r.n, r.n)
 	if err != nil {
 		return err
 	}
@@ -262,7 +269,7 @@ func (r *cpuRows) sum(how string, distinct int, rows, ones []uint32) (err error)
 	if err != nil {
 		return err
 	}
-	of := fmt.Sprintf("%d rows of %d keys, %s", len(rows), distinct, how)
+	of := fmt.Sprintf("%s rows of %s keys, %s", comma(len(rows)), comma(distinct), how)
 	for i, x := range []struct {
 		what string
 		find func(keys, values []uint32, found []bool) error
@@ -294,7 +301,7 @@ func sumsWrong(find func(keys, values []uint32, found []bool) error, inGo map[ui
 }
 
 func (r *cpuRows) wide() error {
-	w, err := newData[uint64, uint64](8, r.n)
+	w, err := newData[uint64, uint64](8, r.n, r.n)
 	if err != nil {
 		return err
 	}
@@ -316,7 +323,7 @@ func (r *cpuRows) wide() error {
 
 // families measures all of them in turn, at one load factor.
 func (r *cpuRows) families() (err error) {
-	w, err := newData[uint32, uint32](4, r.n)
+	w, err := newData[uint32, uint32](4, r.n, r.n)
 	if err != nil {
 		return err
 	}
@@ -357,7 +364,7 @@ func (r *cpuRows) families() (err error) {
 
 func (r *cpuRows) calls() error {
 	n := min(r.n, million)
-	w, err := newData[uint32, uint32](4, n)
+	w, err := newData[uint32, uint32](4, n, n)
 	if err != nil {
 		return err
 	}
@@ -407,7 +414,7 @@ func (r *cpuRows) callsOf(w *data[uint32, uint32], m table.Map[uint32, uint32], 
 	}
 	rate := func(t time.Duration) float64 { return bench.Round(1e3 * bench.Rate(calls*keys, t)) }
 	call := func(t time.Duration) float64 { return bench.Round(float64(t.Nanoseconds()) / 1e3 / float64(calls)) }
-	r.fig.Add(fmt.Sprintf("find in a table of %d, %d keys a call; Go: one goroutine", len(w.keys), keys), r.all, rate(took[0]), rate(took[1]), times(took),
+	r.fig.Add(fmt.Sprintf("find in a table of %s, keys a call: %s (Go: one goroutine)", comma(len(w.keys)), comma(keys)), r.all, rate(took[0]), rate(took[1]), times(took),
 		call(took[0]), call(took[1]), bench.Round(float64(allocations)/float64(calls)), nil, wrong)
 	return nil
 }
@@ -452,7 +459,7 @@ func (r *cpuRows) dedup() (err error) {
 	for i, n := range inGo {
 		wrong += max(n, news[i]) - min(n, news[i])
 	}
-	r.add(fmt.Sprintf("%d ids of %d: which are new", len(ids), r.n), r.all, len(ids), took, wrong)
+	r.add(fmt.Sprintf("%s ids of %s: which are new", comma(len(ids)), comma(r.n)), r.all, len(ids), took, wrong)
 	return nil
 }
 

@@ -8,5 +8,6 @@ import "github.com/warpmap/warpmap/internal/bench"
 var Studies = []bench.Study{
 	{Name: "library/batcher", About: "look-ups of one key each, from many goroutines", Run: batcher, CUDA: 1 << 24, CPU: 1 << 20},
 	{Name: "library/cpu", About: "the CPU device beside Go maps, by the wall clock", Run: cpu, CUDA: 1, CPU: 10_000_000},
+	{Name: "library/gomap", About: "beside Go maps and maps for many goroutines, by size and batch", Run: goMaps, CUDA: 100_000_000, CPU: 10_000_000},
 	{Name: "library/save", About: "saving and loading tables of every kind and family", Run: save, CUDA: 1 << 26, CPU: 1 << 20},
 }

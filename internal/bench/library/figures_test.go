@@ -1,6 +1,7 @@
 package library_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/warpmap/warpmap/internal/bench/benchtest"
@@ -40,4 +41,19 @@ func TestCPU(t *testing.T) {
 			benchtest.AtLeast(t, "times", at("times"), 1e-6)
 		}
 	}))
+}
+
+// Each size and operation has a row for each batch, and one for each peer; notes tell from when on warpmap is ahead.
+func TestGoMaps(t *testing.T) {
+	testenv.ByTurns(t)
+	fig := benchtest.Rows(t, library.Studies, "library/gomap", 2000, 2*(3*(4+6)+4), func(at func(string) any) {
+		benchtest.AtLeast(t, "M keys/s", at("M keys/s"), 1e-6)
+		if at("batch") != nil {
+			benchtest.AtLeast(t, "batch", at("batch"), 1)
+		}
+	})
+	if last := fig.Notes[len(fig.Notes)-1]; !strings.HasPrefix(last, "find: the batches in which warpmap is ahead of the Go map: ") {
+		t.Errorf("the last note is %q", last)
+	}
+	benchtest.Draw(t, fig)
 }

@@ -30,7 +30,7 @@ func inBatches(n, batch int, f func(from, to int) error) error {
 	return nil
 }
 
-// data are pairs, and look-ups with what must come of them: as many, half of them hits.
+// data are pairs, and look-ups with what must come of them, half of them hits.
 type data[K, V workload.Word] struct {
 	kinds   workload.Keys
 	keys    []K
@@ -41,12 +41,13 @@ type data[K, V workload.Word] struct {
 	found   []bool
 }
 
-func newData[K, V workload.Word](bytes, n int) (*data[K, V], error) {
+func newData[K, V workload.Word](bytes, n, queries int) (*data[K, V], error) {
 	kinds, err := workload.NewKeys("rand", bytes, 1)
 	if err != nil {
 		return nil, err
 	}
-	w := &data[K, V]{kinds, make([]K, n), make([]V, n), make([]K, n), make([]byte, n), make([]V, n), make([]bool, n)}
+	w := &data[K, V]{kinds, make([]K, n), make([]V, n), make([]K, queries), make([]byte, queries), make([]V, queries),
+		make([]bool, queries)}
 	workload.Pairs(kinds, w.keys, w.values)
 	workload.Queries(kinds, uint64(n), 0.5, w.queries, w.expect)
 	return w, nil
