@@ -26,46 +26,86 @@ struct Job {
     template <class Warp> __device__ __forceinline__ Item shuffled(Warp warp, const Item& x, int from, u64 i) const { return x.shuffled(warp, from, keys, i); }
 };
 
-// A job that looks keys up, of row_of(i), and calls end(i, search) for each.
+#if defined(WARPMAP_HOST)
+// A job that looks keys up, of row_of(i), and calls end(i, search) for each. What ahead and ahead_again find out stays until begin: they have seen
+// three times as many keys by then as lie between them.
 template <class P, class Row, class End> struct LookUpJob {
     struct Item {
-        u64 i;
+        u64 j, i;
         Key<C> k;
     };
+    struct Known {
+        u64 hash;
+        u32 maybe;
+        bool ended;
+    };
+    static constexpr u64 KNOWN = 4 * AHEAD;
     const P& p;
     u64 keys;
     Row row_of;
     End end;
     u64 row;
+    bool looked; // for the key's first bucket
     Search<C> s;
-    __device__ __forceinline__ LookUpJob(const P& p, u64 keys, Row row_of, End end) : p(p), keys(keys), row_of(row_of), end(end), row(0) {}
-    __device__ __forceinline__ Item load(u64 i) const {
-        u64 row = row_of(i);
-        return Item{row, Key<C>::of_batch(keys, row)};
+    Known known[KNOWN];
+    LookUpJob(const P& p, u64 keys, Row row_of, End end) : p(p), keys(keys), row_of(row_of), end(end), row(0), looked(false) {}
+    Item load(u64 j) const {
+        u64 row = row_of(j);
+        return Item{j, row, Key<C>::of_batch(keys, row)};
     }
-    __device__ __forceinline__ void ahead(const Item& x) const { ask_tickets<C>(p.table, x.k); }
-    __device__ __forceinline__ void ahead_again(const Item& x) const { ask_slot<C>(p.table, x.k, false); }
+#if !defined(WARPMAP_STRESS)
+    void ahead(const Item& x) {
+        u64 h = known[x.j % KNOWN].hash = hash_key<C>(p.table, x.k);
+        prefetch_line(tickets_at<C>(p.table, Place<C>(p.table, h).bucket(p.table)));
+    }
+    void ahead_again(const Item& x) {
+        Known& of = known[x.j % KNOWN];
+        Search<C> y;
+        y.p = Place<C>(p.table, of.hash);
+        y.probes = 0;
+        u64 bucket = y.p.bucket(p.table), tickets = tickets_at<C>(p.table, bucket);
+        y.look(p.table, bucket);
+        of.maybe = y.maybe;
+        of.ended = y.ended;
+        // Where no slot is to be read, the line of the tickets is asked for, which is there: that costs less than a branch.
+        u64 some = 0 - (u64)(y.maybe != 0);
+        prefetch_line((slot_in<C>(p.table, bucket, slot_of<C>(y.maybe | ~(u32)some, y.p.first)) & some) | (tickets & ~some));
+    }
+#endif
     struct Held {
         u64 row;
         Search<C> s;
     };
-    __device__ __forceinline__ void hold(Held& h) const {
+    void hold(Held& h) const {
         h.row = row;
         h.s = s;
         prefetch_line(tickets_at<C>(p.table, s.p.bucket(p.table)));
     }
-    __device__ __forceinline__ void resume(const Held& h) {
+    void resume(const Held& h) {
         row = h.row;
         s = h.s;
+        looked = false;
     }
-    __device__ __forceinline__ bool begin(u64, const Item& x) {
+    bool begin(u64, const Item& x) {
         row = x.i;
+#if defined(WARPMAP_STRESS)
         s.begin(p.table, x.k);
+#else
+        const Known& of = known[x.j % KNOWN];
+        s.k = x.k;
+        s.p = Place<C>(p.table, of.hash);
+        s.maybe = of.maybe;
+        s.ended = of.ended;
+        s.found = s.far = false;
+        s.probes = 1;
+        looked = true;
+#endif
         return true;
     }
-    __device__ __forceinline__ bool round(Lane, bool) { return s.round(p.table); }
-    __device__ __forceinline__ void done(u64) { end(row, s); }
+    bool round(Lane, bool) { return looked ? s.round_after(p.table) : s.round(p.table); }
+    void done(u64) { end(row, s); }
 };
+#endif
 // look_up_all calls end(row, search) for rows row_of(0) … row_of(n-1).
 template <class P, class Row, class End> __device__ __forceinline__ void look_up_all(const P& p, u64 keys, u64 n, Row row_of, End end) {
 #if defined(WARPMAP_HOST)
@@ -191,6 +231,14 @@ template <bool REPLACE, bool LEFT, class Row> __device__ __forceinline__ void in
     job.end();
 }
 
+// The value that a look-up found, or zeros.
+template <class S> __device__ __forceinline__ void give_found(const findParams& p, u64 i, const S& s) {
+#if defined(WARPMAP_HOST)
+    if constexpr (Read<C>::BRIEF) return s.read.value_or_zero_to(row_value(p.values, i), s.found);
+#endif
+    if (s.found) s.read.value_to(row_value(p.values, i), s.address(p.table));
+    else zero<C::VALUE_BYTES, C::VALUE_UNIT>(row_value(p.values, i));
+}
 // What look-ups of a warp's lanes found, of those that are `on`; all lanes come.
 __device__ __forceinline__ void answer(const findParams& p, bool on, u64 i, const Search<C>& s) {
     if (on && p.found) at<u8>(p.found)[i] = s.found;
@@ -206,8 +254,7 @@ __device__ __forceinline__ void answer(const findParams& p, bool on, u64 i, cons
             u64 row = warp.shuffle(to, (int)(x / UNITS)), value = warp.shuffle(from, (int)(x / UNITS));
             if (row) at<unit>(row)[x % UNITS] = value ? load_memory(at<unit>(value) + x % UNITS) : unit{};
         }
-    } else if (on && s.found) s.read.value_to(row_value(p.values, i), s.address(p.table));
-    else if (on) zero<C::VALUE_BYTES, C::VALUE_UNIT>(row_value(p.values, i));
+    } else if (on) give_found(p, i, s);
 }
 
 // Looks up key i of a batch.

@@ -110,6 +110,7 @@ template <class C> __device__ __forceinline__ bool same(const Key<C>& k, u64 slo
 // A slot of 8 or 16 bytes is read whole, with the key; of others the value is read when it is wanted.
 template <class C, bool WHOLE = C::SLOT_BYTES == 8 || C::SLOT_BYTES == 16> struct Read {
     typedef typename bits_of<C::SLOT_BYTES>::type word;
+    static constexpr bool BRIEF = true;
     word w;
     __device__ __forceinline__ bool holds(const Key<C>& k, u64 slot) {
         typedef typename Key<C>::unit unit;
@@ -124,8 +125,20 @@ template <class C, bool WHOLE = C::SLOT_BYTES == 8 || C::SLOT_BYTES == 16> struc
 #pragma unroll
         for (int i = 0; i < C::VALUE_BYTES / C::VALUE_UNIT; i++) at<unit>(row)[i] = unit_of<unit>(w, C::VALUE_OFFSET + i * C::VALUE_UNIT);
     }
+#if defined(WARPMAP_HOST)
+    // The value, or zeros, without a branch.
+    void value_or_zero_to(u64 row, bool found) const {
+        typedef typename bits_of<C::VALUE_UNIT>::type unit;
+        for (int i = 0; i < C::VALUE_BYTES / C::VALUE_UNIT; i++) {
+            unit v = unit_of<unit>(w, C::VALUE_OFFSET + i * C::VALUE_UNIT);
+            if constexpr (sizeof(unit) <= 8) at<unit>(row)[i] = v & (unit)(0 - (unit)found);
+            else at<unit>(row)[i] = found ? v : unit{};
+        }
+    }
+#endif
 };
 template <class C> struct Read<C, false> {
+    static constexpr bool BRIEF = false;
     __device__ __forceinline__ bool holds(const Key<C>& k, u64 slot) {
         if (C::VALUE_BYTES > 16) prefetch(slot + C::VALUE_OFFSET); // it most likely is the key's
         return same<C>(k, slot);
@@ -214,8 +227,8 @@ template <class C> struct Place {
     u32 info, beyond;
 
     __device__ __forceinline__ Place() {}
-    __device__ __forceinline__ Place(const Table& t, const Key<C>& k) {
-        u64 h = hash_key<C>(t, k);
+    __device__ __forceinline__ Place(const Table& t, const Key<C>& k) : Place(t, hash_key<C>(t, k)) {}
+    __device__ __forceinline__ Place(const Table& t, u64 h) {
         region = (u32)reduce(h, t.regions);
         local = (u32)h & ((1u << t.shift) - 1);
         step = fmix32((u32)h) | 1;
@@ -241,9 +254,39 @@ template <class C> struct Tickets {
     static constexpr int T = C::TICKET_BITS, BYTES = C::TICKET_BYTES, WORDS = BYTES <= 8 ? 1 : BYTES / 8, LANES = 8 * BYTES / WORDS / T; // of a word
     static constexpr u64 ALL = LANES * T == 64 ? ~0ull : (1ull << LANES * T % 64) - 1, LOW = ALL / ((1ull << T) - 1), HIGH = LOW << (T - 1);
     static constexpr u32 EVERY = (1u << C::SLOTS) - 1;
+#if defined(WARPMAP_HOST) && defined(__AVX__) && !defined(WARPMAP_STRESS)
+    // The CPU device compares tickets of 8 or 16 bits by vectors, which processors with AVX load whole.
+    typedef char bytes __attribute__((vector_size(16), may_alias));
+    typedef short pairs __attribute__((vector_size(16), may_alias));
+    static constexpr bool AT_ONCE = T >= 8;
+    union {
+        u64 w[WORDS];
+        pairs v[WORDS > 1 ? WORDS / 2 : 1];
+    };
+    // marked tells of which tickets x(vector of tickets) has the highest bit set.
+    template <class X> __attribute__((always_inline)) inline u32 marked(X x) const {
+        if constexpr (T == 8) return (u32)__builtin_ia32_pmovmskb128((bytes)x(v[0])) & EVERY;
+        else return (u32)__builtin_ia32_pmovmskb128((bytes)__builtin_ia32_packsswb128(x(v[0]), x(v[WORDS / 2 - 1]))) & EVERY;
+    }
+    __attribute__((always_inline)) inline u32 equal(u32 ticket) const {
+        return marked([ticket](pairs y) {
+            if constexpr (T == 8) return (pairs)((bytes)y == (bytes){} + (char)ticket);
+            else return (pairs)(y == (pairs){} + (short)ticket);
+        });
+    }
+#else
+    static constexpr bool AT_ONCE = false;
     u64 w[WORDS];
+    __device__ __forceinline__ u32 equal(u32) const { return 0; }
+#endif
 
     __device__ __forceinline__ void load(u64 address) {
+#if defined(WARPMAP_HOST) && defined(__AVX__) && !defined(WARPMAP_STRESS)
+        if constexpr (AT_ONCE) {
+            for (int i = 0; i < WORDS / 2; i++) v[i] = *(const volatile pairs*)(address + 16 * i);
+            return;
+        }
+#endif
         if constexpr (T == 16) {
             u256 x = load_relaxed(at<u256>(address));
             w[0] = x.lo.lo, w[1] = x.lo.hi, w[2] = x.hi.lo, w[3] = x.hi.hi;
@@ -285,13 +328,18 @@ template <class C> struct Tickets {
     __device__ __forceinline__ bool went_on(u32 bit) const { return !(w[WORDS - 1] >> (8 * BYTES / WORDS - STADIUM_BEYOND_BITS) >> bit & 1); }
     // The slots, as bits, whose tickets are available; those that never were taken; those that are taken, with such info bits.
     __device__ __forceinline__ u32 available() const {
+#if defined(WARPMAP_HOST) && defined(__AVX__) && !defined(WARPMAP_STRESS)
+        if constexpr (AT_ONCE) return marked([](pairs y) { return y << (T - 1); });
+#endif
         return each([](u64 x) { return gather(x & LOW); });
     }
     __device__ __forceinline__ u32 never() const {
         if constexpr (T == 1) return 0;
+        else if constexpr (AT_ONCE) return equal((1u << T) - 1);
         else return each([](u64 x) { return zeros(x ^ ALL); });
     }
     __device__ __forceinline__ u32 taken(u32 info) const {
+        if constexpr (AT_ONCE) return equal(info << 1);
         u64 all = LOW * info << 1;
         return each([&](u64 x) { return zeros(x ^ all); });
     }
@@ -362,9 +410,7 @@ __device__ __forceinline__ bool longer(const Table& t, u64 probes) {
     return probes < STADIUM_PROBES_UNTOLD || probes < load_relaxed(&counters(t)->max_probes);
 }
 
-// Search is the look-up of one key: what its lane knows between two reads. Nobody changes the table meanwhile but deletions of a batch, of which
-// this may be one.
-// ask_tickets asks for the tickets of a key's first bucket. ask_slot, later, for the slot that they lead to: where the key may be, or else would go.
+// ask_tickets asks for the tickets of a key's first bucket, and ask_slot, later, for the slot that they lead to: where the key may be, or else would go.
 template <class C> __device__ __forceinline__ void ask_tickets(const Table& t, const Key<C>& k) { prefetch_line(tickets_at<C>(t, Place<C>(t, k).bucket(t))); }
 template <class C> __device__ __forceinline__ void ask_slot(const Table& t, const Key<C>& k, bool puts) {
     Place<C> p(t, k);
@@ -376,6 +422,8 @@ template <class C> __device__ __forceinline__ void ask_slot(const Table& t, cons
     if (slots) prefetch_line(slot_in<C>(t, p.bucket(t), slot_of<C>(slots, p.first)));
 }
 
+// Search is the look-up of one key: what its lane knows between two reads. Nobody changes the table meanwhile but deletions of a batch, of which
+// this may be one.
 template <class C> struct Search {
     Key<C> k;
     Place<C> p;
@@ -397,13 +445,7 @@ template <class C> struct Search {
     // slot that is in host memory, and `far` says so.
     template <bool NEAR = false> __device__ __forceinline__ bool round(const Table& t) {
         u64 bucket = p.bucket(t);
-        if (!maybe) {
-            Tickets<C> x;
-            x.load(tickets_at<C>(t, bucket));
-            maybe = candidates<C>(x, p, ended);
-            ended |= !x.went_on(p.beyond);
-            probes++;
-        }
+        if (!maybe) look(t, bucket);
         if (maybe) {
             if (NEAR && in_host(t, bucket)) {
                 far = true;
@@ -416,10 +458,40 @@ template <class C> struct Search {
             if (found) return false;
             if (maybe) return true;
         }
+        return go_on(t);
+    }
+    // The parts of a round: the tickets, and the way to the next bucket.
+    __device__ __forceinline__ void look(const Table& t, u64 bucket) {
+        Tickets<C> x;
+        x.load(tickets_at<C>(t, bucket));
+        maybe = candidates<C>(x, p, ended);
+        ended |= !x.went_on(p.beyond);
+        probes++;
+    }
+    __device__ __forceinline__ bool go_on(const Table& t) {
         if (ended || !longer(t, probes) || probes >= t.regions << t.shift) return false;
         p.advance(t);
         return true;
     }
+#if defined(WARPMAP_HOST)
+    // round_after is a round after look. No branch depends on whether there is a slot to be read, or holds the key: of half hits, every other would be
+    // mispredicted. A search without such a slot reads an empty one.
+    bool round_after(const Table& t) {
+        alignas(16) static const u64 nothing[2] = {};
+        if constexpr (!Read<C>::BRIEF) {
+            return maybe ? round(t) : go_on(t);
+        } else {
+            u64 bucket = p.bucket(t), some = 0 - (u64)(maybe != 0);
+            u32 s = slot_of<C>(maybe | ~(u32)some, p.first);
+            slot = bucket * C::SLOTS + s;
+            u64 address = (slot_in<C>(t, bucket, s) & some) | ((u64)nothing & ~some);
+            maybe &= maybe - 1;
+            found = read.holds(k, address) & (u32)some;
+            if (found | ((maybe == 0) & ended)) return false; // most end here
+            return maybe || go_on(t);
+        }
+    }
+#endif
 };
 
 // Access bits: whoever holds a bucket's may change its tickets and slots. An operation holds that of its key's first bucket from beginning to

@@ -1,7 +1,7 @@
 // A filter's bulk operations.
 #include "config.h" // struct config: what this filter holds
+#include "drive.cuh"
 #include "filter.cuh"
-#include "items.cuh"
 #include "layout.h"
 #include "partition.cuh"
 
@@ -40,7 +40,37 @@ template <class Each> __device__ __forceinline__ void for_each_tile(const filter
     }
 }
 
+#if defined(WARPMAP_HOST)
+// On the CPU device lanes work alone, and each(position, probe) comes for one key after the other: their blocks are asked for first.
+template <bool WRITES, class Each> struct KeyJob {
+    typedef key Item;
+    const filterParams& p;
+    Each each;
+    Probe probe;
+    KeyJob(const filterParams& p, Each each) : p(p), each(each) {}
+    Item load(u64 i) const { return input_key<C>(p.keys, i); }
+    void ahead(const Item& k) const {
+        u64 block = p.filter.words + reduce(filter_hash<C>(k, p.filter.seed), p.filter.blocks) * C::WORDS * sizeof(Probe::word);
+        if (WRITES) prefetch_to_write(block);
+        else prefetch_line(block);
+    }
+    bool begin(u64, const Item& k) {
+        probe = Probe(p.filter, k);
+        return true;
+    }
+    bool round(tile<1>, bool) const { return false; }
+    void done(u64 i) { each(i, probe); }
+};
+template <bool WRITES, class Each> inline void for_each_key(const filterParams& p, Each each) {
+    KeyJob<WRITES, Each> job(p, each);
+    drive_held<tile<1>, u64>(p.n, job);
+}
+#endif
+
 WARPMAP_KERNEL(filter_insert, filterParams) {
+#if defined(WARPMAP_HOST)
+    return for_each_key<true>(p, [](u64, const Probe& x) { x.set(); });
+#endif
     for_each_tile(p, [](const Keys& x) {
 #pragma unroll
         for (int j = 0; j < Keys::EACH; j++)
@@ -51,6 +81,13 @@ WARPMAP_KERNEL(filter_insert, filterParams) {
 // Nothing is inserted beside this kernel, so a word may come from any cache: those of a key are mostly of one sector, which is
 // then asked for once. A lane without a key reads words, too.
 WARPMAP_KERNEL(filter_contains, filterParams) {
+#if defined(WARPMAP_HOST)
+    return for_each_key<false>(p, [&p](u64 i, const Probe& x) {
+        Probe::word w[Probe::SPREAD];
+        for (int s = 0; s < Probe::SPREAD; s++) w[s] = load_relaxed(x.at_word[s]);
+        at<u8>(p.found)[i] = x.all(w);
+    });
+#endif
     for_each_tile(p, [&p](const Keys& x) {
         Probe::word w[Keys::EACH][Probe::SPREAD];
 #pragma unroll
