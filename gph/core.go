@@ -383,6 +383,13 @@ func (c *core) insertion(k *insertKernels) frame.Insertion {
 	}
 }
 
+// constructs tells whether so many pairs go into an empty table by bulk construction. On the CPU device, whose lanes take turns wherever a block works
+// together, that takes three times as long as the two phases. In stress mode what matters is that all of it runs.
+func (c *core) constructs(n int64) bool {
+	info := c.frame.Device.Info()
+	return n >= constructFrom && (info.CUDA() || info.Stress)
+}
+
 // insert inserts pairs, growing as it must. The positions that do not fit come back with the reason. It waits for the stream: only
 // the end of a batch tells whether every pair found its place.
 func (c *core) insert(st *device.Stream, k *insertKernels, b frame.Rows) (refused []int, why, err error) {
@@ -393,7 +400,7 @@ func (c *core) insert(st *device.Stream, k *insertKernels, b frame.Rows) (refuse
 	if live == 0 {
 		c.setCells(math.MaxInt64) // Build may have left few: any code will do for a cell without pairs
 	}
-	if live == 0 && b.Flags == 0 && b.N >= constructFrom && b.N <= c.limit() {
+	if live == 0 && b.Flags == 0 && c.constructs(b.N) && b.N <= c.limit() {
 		return c.constructOr(st, b, false)
 	}
 	return c.insertParts(st, k, b)
@@ -494,7 +501,7 @@ func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams,
 func (c *core) refineGrid(n int64) device.Grid {
 	g := c.frame.Grid(n, 8)
 	if !c.frame.Device.Info().CUDA() {
-		g.Blocks = min(g.Blocks, 8)
+		g.Blocks = min(g.Blocks, 64)
 	}
 	return g
 }
@@ -609,7 +616,7 @@ func (c *core) rebuildOnce(st *device.Stream, old memory, buckets int64, seed ui
 // refill puts the old table's pairs into the new one, which is empty: by bulk construction, or, where there is too little
 // memory for the pairs in between, slot by slot. errNoPlace: some found no place.
 func (c *core) refill(st *device.Stream, old memory) error {
-	if n := old.live(); n >= constructFrom {
+	if n := old.live(); c.constructs(n) {
 		keyBytes := frame.Align(n * int64(c.cfg.keyBytes))
 		mem, err := device.MakePooled[byte](c.frame.Device, int(keyBytes+n*int64(c.cfg.valueBytes)))
 		if err == nil {

@@ -348,6 +348,20 @@ template <class C, class Tile> struct Move {
         return m >= LAST ? m - LAST : m;
     }
 
+#if defined(WARPMAP_HOST)
+    // of_cell tells which slots of a bucket have keys of the cell, or are free: the processor hashes several at once.
+    static constexpr bool HASHES_AT_ONCE = AT_ONCE<C, 1, C::BUCKET> && sizeof(typename A::word) == 8 && C::HASH == 0;
+    u32 of_cell(const V& s, u32 cell) const {
+        u32 all = 0;
+        if constexpr (HASHES_AT_ONCE)
+            for (int j = 0; j < V::VECTORS; j++) {
+                auto at = (seeded64_each(s.v[j] & V::KEY_BITS, t.seed) >> 32) * (u64)t.cell_count >> 32;
+                all |= V::Vector::equal(at, ~(u64)0, cell) << j * V::EACH;
+            }
+        return all;
+    }
+#endif
+
     // gather lists the cell's pairs and counts the empty slots of its ring. It tells whether the list had room.
     __device__ __forceinline__ bool gather(u32 cell, u32 mapping, u32 more) {
         if (g.rank() == 0) w.pairs = 0;
@@ -358,18 +372,28 @@ template <class C, class Tile> struct Move {
             V s;
             s.load(true, t.buckets + old.bucket(b) * (C::BUCKET * C::SLOT_BYTES), 0);
             u32 free = 0, alike = 0;
-#pragma unroll
-            for (int i = 0; i < C::BUCKET; i++) {
+            auto note = [&](int i) {
                 key x = A::key_of(s.w[i]);
                 if (x == C::EMPTY) free++;
-                if (C::marks(x)) continue; // or being written by another cell's group
+                if (C::marks(x)) return; // or being written by another cell's group
                 Home<C> o(t, x);
-                if (o.cell != cell) continue;
+                if (o.cell != cell) return;
                 alike += o.bits == h.bits;
                 u32 n = count(&w.pairs);
-                if (n >= C::CELL_PAIRS) continue;
+                if (n >= C::CELL_PAIRS) return;
                 w.bits[n] = o.bits;
                 w.from[n] = (u16)(b * C::BUCKET + i);
+            };
+#if defined(WARPMAP_HOST)
+            if constexpr (HASHES_AT_ONCE) {
+                u32 empty = s.matches(C::EMPTY);
+                for (u32 m = of_cell(s, cell) & ~empty; m; m &= m - 1) note(lowest_bit(m));
+                free = popcount(empty);
+            } else
+#endif
+            {
+#pragma unroll
+                for (int i = 0; i < C::BUCKET; i++) note(i);
             }
             w.fit.set_free(b, free);
             same |= alike == C::BUCKET; // pairs of one cell and equal bits are in one bucket, always

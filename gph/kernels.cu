@@ -256,7 +256,25 @@ template <bool REPLACE, class Source> __device__ __forceinline__ void refine(con
     u64 inserted = 0, moves = 0;
     u64 n = load_relaxed(at<u32>(p.list));
     u64 item = grid_thread() / H;
+#if defined(WARPMAP_HOST) && !defined(WARPMAP_STRESS)
+    // Lanes alone take a block's share in a row, and ask for the cells of pairs to come, then for the rings that these name.
+    constexpr bool LOOKS_ON = H == 1;
+    u64 step = grid_threads() / H;
+    if constexpr (LOOKS_ON) {
+        Stretch own = Stretch::alone(n);
+        item = own.start, n = own.n, step = 1;
+    }
+    auto later = [&](u64 by) { return Home<C>(t, source.load(load_readonly(at<u32>(p.list) + 1 + (item + by < n ? item + by : n - 1))).k); };
+#endif
     while (item < n) {
+#if defined(WARPMAP_HOST) && !defined(WARPMAP_STRESS)
+        if constexpr (LOOKS_ON) {
+            prefetch_line((u64)cell_at<C>(t, later(8).cell));
+            Home<C> next = later(2);
+            Ring r = ring_of<C>(t, next.cell, load_relaxed(cell_at<C>(t, next.cell)) >> C::LOG_VIRTUAL);
+            for (u32 b = 0; b < C::VIRTUAL; b++) prefetch_to_write(t.buckets + r.bucket(b) * (C::BUCKET * C::SLOT_BYTES));
+        }
+#endif
         u64 i = load_readonly(at<u32>(p.list) + 1 + item);
         Item x = source.load(i);
         u32* lock = lock_of(t, Home<C>(t, x.k).cell);
@@ -274,7 +292,11 @@ template <bool REPLACE, class Source> __device__ __forceinline__ void refine(con
             moves += o == ADDED && move.tried > before;
             source.told(i, o);
         }
+#if defined(WARPMAP_HOST) && !defined(WARPMAP_STRESS)
+        item += step;
+#else
         item += grid_threads() / H;
+#endif
     }
     count_into(&counters(t)->inserted, inserted);
     count_into(&counters(t)->moves, moves);

@@ -19,9 +19,52 @@ constexpr u64 FINDALL_REFUSED = ~0ull, FINDALL_MARK = 1ull << 63; // of a chunk'
 // count_on is a count of 32 bits, one batch of values after a count of `before`: it stays at FINDALL_MANY once it would wrap.
 __device__ __forceinline__ u32 count_on(u32 before, u32 count) { return count < before ? FINDALL_MANY : count; }
 
+#if defined(WARPMAP_HOST)
+#include "items.cuh"
+
+// On the CPU device the first lane of a block does what a GPU's warps do together. alone_by_chunks calls row(i, n, offset) for each key that has n > 0
+// values, and writes where these begin if so told; soon(i, n) comes before, for it to ask for memory. Not in stress mode, where it is false.
+#if defined(WARPMAP_STRESS)
+constexpr bool BY_CHUNKS_ALONE = false;
+#else
+constexpr bool BY_CHUNKS_ALONE = true;
+#endif
+template <class Rows, class Soon, class Row> inline void alone_by_chunks(const Rows& r, bool write, Soon soon, Row row) {
+    if (thread_index() != 0) return;
+    const u32* counts = at<u32>(r.counts);
+    for (u64 c = block_index(); c < r.chunks; c += grid_blocks()) {
+        u64 first = c * r.chunk, end = first + r.chunk < r.n ? first + r.chunk : r.n, offset = write ? at<u64>(r.totals)[c] : 0, asked = first;
+        for (u64 i = first; i < end; i++) {
+            for (u64 to = i + AHEAD < end ? i + AHEAD : end; asked < to; asked++)
+                if (u32 n = counts[asked]) soon(asked, n);
+            u32 n = counts[i];
+            if (write) at<u64>(r.offsets)[i] = offset;
+            if (n) row(i, n, offset);
+            offset += n;
+        }
+    }
+}
+#endif
+
 #define FOR_EACH_CHUNK(c, chunks) for (u64 c = grid_thread() / 32; c < (chunks); c += grid_threads() / 32)
 
 template <class Rows> __device__ __forceinline__ void sum_chunks(const Rows& r) {
+#if defined(WARPMAP_HOST)
+    if constexpr (BY_CHUNKS_ALONE) {
+        if (thread_index() != 0) return;
+        for (u64 c = block_index(); c < r.chunks; c += grid_blocks()) {
+            u64 total = 0;
+            bool many = false;
+            for (u64 i = c * r.chunk; i < r.n && i < (c + 1) * r.chunk; i++) {
+                u32 n = at<u32>(r.counts)[i];
+                total += n;
+                many |= n == FINDALL_MANY;
+            }
+            at<u64>(r.totals)[c] = many ? total | FINDALL_MARK : total;
+        }
+        return;
+    }
+#endif
     tile<32, true> warp;
     FOR_EACH_CHUNK(c, r.chunks) {
         u64 total = 0;
@@ -67,6 +110,9 @@ template <class Rows> __device__ __forceinline__ void scan_totals(const Rows& r)
 }
 
 template <class Rows> __device__ __forceinline__ void write_offsets(const Rows& r) {
+#if defined(WARPMAP_HOST)
+    if constexpr (BY_CHUNKS_ALONE) return alone_by_chunks(r, true, [](u64, u32) {}, [](u64, u32, u64) {});
+#endif
     tile<32, true> warp;
     FOR_EACH_CHUNK(c, r.chunks) {
         u64 before = at<u64>(r.totals)[c];

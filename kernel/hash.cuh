@@ -30,6 +30,16 @@ __device__ __host__ __forceinline__ u64 seeded64(u64 key, u64 seed) {
     return fmix64(key + 0x9e3779b97f4a7c15ull * (seed + 1));
 }
 
+#if defined(WARPMAP_HOST)
+// seeded64_each is seeded64 of each word of a vector.
+template <class V> inline V seeded64_each(V h, u64 seed) {
+    h += 0x9e3779b97f4a7c15ull * (seed + 1);
+    h = (h ^ h >> 33) * 0xff51afd7ed558ccdull;
+    h = (h ^ h >> 33) * 0xc4ceb9fe1a85ec53ull;
+    return h ^ h >> 33;
+}
+#endif
+
 // hash64 is the function of a table: HASH is one of the constants of hash.go.
 template <int HASH> __device__ __forceinline__ u64 hash64(u64 key, u64 seed) {
     if constexpr (HASH == 0) return seeded64(key, seed);

@@ -45,9 +45,17 @@ template <bool WRITES> __device__ __forceinline__ void ask_slab(u64 slab) {
 }
 template <class C, bool WRITES> __device__ __forceinline__ void ask_home(const Table& t, typename C::key k) { ask_slab<WRITES>(Home<C>(t, k).slab); }
 
+// Whether one lane, on the CPU device, loads and compares the words of a slab together.
+#if defined(WARPMAP_HOST) && !defined(WARPMAP_STRESS)
+template <class C, int G, int SIZE = sizeof(typename Access<C>::word)>
+constexpr bool READS_AT_ONCE = G == 1 && SIZE == C::SLOT_BYTES && (SIZE == 4 || SIZE == 8) && C::SLOTS < 32;
+#else
+template <class C, int G> constexpr bool READS_AT_ONCE = false;
+#endif
+
 // View is what one lane of a tile holds of a slab's slots and link: vectors of up to 16 bytes, dealt to the lanes in turn. A
 // tile of 8 lanes reads a slab with one load each; in larger tiles a lane's part is smaller.
-template <class C, int G> struct View {
+template <class C, int G, bool = READS_AT_ONCE<C, G>> struct View {
     typedef Access<C> A;
     typedef typename A::word word;
     typedef typename C::key key;
@@ -105,6 +113,40 @@ template <class C, int G> struct View {
     }
     static __device__ __forceinline__ u32 first_slot(u32 bits, int rank) { return slot(first_of(bits), rank); }
 };
+
+#if defined(WARPMAP_HOST) && !defined(WARPMAP_STRESS)
+// The same in vectors of the processor's.
+template <class C> struct View<C, 1, true> {
+    typedef Access<C> A;
+    typedef typename A::word word;
+    typedef typename C::key key;
+    typedef Words<word, WARPMAP_VECTOR> Vector;
+    static constexpr int VECTOR = Vector::N, STEPS = (C::SLOTS + VECTOR) / VECTOR, WORDS = STEPS * VECTOR;
+    static constexpr int LINK_RANK = 0, LINK_WORD = C::SLOTS;
+    static constexpr word KEY_BITS = sizeof(key) >= sizeof(word) ? ~(word)0 : (word)(((u64)1 << 8 * (sizeof(key) & 7)) - 1); // the key is the lower part
+    static_assert(WORDS * sizeof(word) <= SLAB_BYTES, "vectors are of one slab");
+    union {
+        typename Vector::vector v[STEPS];
+        word w[WORDS];
+    };
+    View() {}
+    static u32 slot(int i, int) { return (u32)i; }
+    void load(bool on, u64 slab, int) {
+        for (int j = 0; j < STEPS; j++) v[j] = on ? load_words<Vector>(slab + j * WARPMAP_VECTOR) : typename Vector::vector{};
+    }
+    u32 matches(key k, int) const {
+        u32 all = 0;
+        for (int j = 0; j < STEPS; j++) all |= Vector::equal(v[j], KEY_BITS, (word)k) << j * VECTOR;
+        return all & ((1u << C::SLOTS) - 1);
+    }
+    static u32 first_of(u32 bits) { return (u32)lowest_bit(bits | 1u << (WORDS - 1)); }
+    typename C::value first_value(u32 bits, typename C::value otherwise) const {
+        typename C::value x = A::value_in(w[first_of(bits)]);
+        return bits ? x : otherwise;
+    }
+    static u32 first_slot(u32 bits, int) { return first_of(bits); }
+};
+#endif
 
 // Spot finds the first slot of some kind in a slab, for this lane's own key: the lanes vote on each key of the tile in turn, and
 // the lane whose key it is keeps the votes. Where a lane holds one word or two, a vote for each word tells the slot;

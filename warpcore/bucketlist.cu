@@ -125,8 +125,60 @@ __device__ __forceinline__ u32 take(Warp warp, u64 slot) {
     return warp.shuffle(first, leader) + (u32)popcount(peers & (1u << lane) - 1);
 }
 
+#if defined(WARPMAP_HOST)
+// On the CPU device lanes do the same alone: each(i, where) for rows that have a list. Its slot is asked for first, then what the slot leads to.
+template <class Each> struct RowJob {
+    typedef u64 Item;
+    const listInsertParams& p;
+    Each each;
+    RowJob(const listInsertParams& p, Each each) : p(p), each(each) {}
+    Item load(u64 i) const { return at<u64>(p.where)[i]; }
+    void ahead(Item where) const {
+        if (where) prefetch_to_write(where & ~LINKS);
+    }
+    void ahead_again(Item where) const {
+        if (!where) return;
+        u64 slot = where & ~LINKS, last = load_relaxed(list::last_at<C>(slot));
+        if (!list::some(last)) return;
+        u64 bucket = list::place_address<C>(p.lists, list::place_of(last));
+        // Of a bucket behind others the header says where a value goes.
+        prefetch_to_write(list::more(last) ? bucket : bucket + list::count_at<C>(slot) * sizeof(value));
+    }
+    bool begin(u64 i, Item where) {
+        if (where) each(i, where);
+        return false;
+    }
+    bool round(tile<1>, bool) const { return false; }
+    void done(u64) const {}
+};
+template <class Each> inline void for_each_row(const listInsertParams& p, Each each) {
+    RowJob<Each> job(p, each);
+    drive_held<tile<1>, u64>(p.rows.n, job);
+}
+#endif
+
 WARPMAP_KERNEL(take_places, listInsertParams) {
     if (idle(p)) return;
+#if defined(WARPMAP_HOST)
+    if constexpr (ALONE<InsertTile>) {
+        u64 added = 0;
+        for_each_row(p, [&](u64 i, u64 slot) {
+            u32 number = ~add(list::left_at<C>(slot), ~0u);
+            list::Tail<C> tail(p.lists, load_relaxed(list::last_at<C>(slot)));
+            if (number < tail.room) {
+                tail.write(p.lists, number, input_value<C>(p.rows.values, i));
+                at<u64>(p.where)[i] = 0;
+                accept(p, i);
+                added++;
+            } else {
+                at<u32>(p.ordinals)[i] = number;
+                at<u64>(p.where)[i] = slot | (number == tail.room ? LINKS : 0);
+            }
+        });
+        count_into(&list::counters(p.lists)->added, added);
+        return;
+    }
+#endif
     Warp warp;
     u64 added = 0;
     FOR_EACH_ITEM_IN_ORDER(i, p.rows.n, p.span) {
@@ -200,6 +252,22 @@ __device__ __forceinline__ bool link(const listInsertParams& p, u64 slot, Want w
 
 WARPMAP_KERNEL(link_buckets, listInsertParams) {
     if (idle(p)) return;
+#if defined(WARPMAP_HOST)
+    if constexpr (ALONE<InsertTile>) {
+        u64 mine = 0, gone = 0, missing = 0, first = 0;
+        for_each_row(p, [&](u64, u64 where) { mine += where & LINKS ? want_of(p, where & ~LINKS).places : 0; });
+        if (mine) first = add(&list::counters(p.lists)->used, mine);
+        for_each_row(p, [&](u64, u64 where) {
+            if (!(where & LINKS)) return;
+            Want want = want_of(p, where & ~LINKS);
+            gone += !link(p, where & ~LINKS, want, first, missing);
+            first += want.places;
+        });
+        count_into(&counters(p.lists.keys)->erased, gone);
+        count_into(&list::counters(p.lists)->short_, missing);
+        return;
+    }
+#endif
     constexpr int ROWS = LIST_LINK_ROWS;
     __shared__ u64 base;
     u64 slot[ROWS], mine = 0, all, gone = 0, missing = 0;
@@ -228,6 +296,25 @@ WARPMAP_KERNEL(link_buckets, listInsertParams) {
 WARPMAP_KERNEL(write_values, listInsertParams) {
     if (idle(p)) return;
     u64 added = 0, failed = 0;
+#if defined(WARPMAP_HOST)
+    if constexpr (ALONE<InsertTile>) {
+        for_each_row(p, [&](u64 i, u64 where) {
+            u32 number = at<u32>(p.ordinals)[i];
+            list::Tail<C> tail(p.lists, load_relaxed(list::last_at<C>(where & ~LINKS)));
+            if (number < tail.room) {
+                tail.write(p.lists, number, input_value<C>(p.rows.values, i));
+                accept(p, i);
+                added++;
+            } else {
+                refuse(p, i);
+                failed++;
+            }
+        });
+        count_into(&list::counters(p.lists)->added, added);
+        count_into(&list::counters(p.lists)->failed, failed);
+        return;
+    }
+#endif
     FOR_EACH_ITEM_IN_ORDER(i, p.rows.n, p.span) {
         u64 slot = i < p.rows.n ? at<u64>(p.where)[i] & ~LINKS : 0;
         if (slot) {
@@ -521,6 +608,17 @@ WARPMAP_KERNEL(scan_totals, listAllParams) { scan_totals(p.rows); }
 
 WARPMAP_KERNEL(fill_all, listAllParams) {
     const auto& rows = p.rows;
+#if defined(WARPMAP_HOST)
+    if constexpr (BY_CHUNKS_ALONE) {
+        auto last_of = [&](u64 i) { return at<u64>(rows.stash)[i]; };
+        return alone_by_chunks(rows, true, [&](u64 i, u32) { prefetch_line(list::place_address<C>(p.lists, list::place_of(last_of(i)))); },
+            [&](u64 i, u32 n, u64 offset) {
+                if (n > LIST_LONG) return;
+                list::Cursor<C> c(last_of(i), list::start_of<C>(p.lists, last_of(i)));
+                for (u32 number = n; number--;) at<value>(rows.values)[offset + number] = load_relaxed(c.value_at(p.lists, number));
+            });
+    }
+#endif
     Warp warp;
     FOR_EACH_CHUNK(c, rows.chunks) {
         u64 before = at<u64>(rows.totals)[c];

@@ -475,9 +475,9 @@ func (l *lists) insertGroups(st *device.Stream, x frame.Placement, p listInsertP
 func (l *lists) launchPieces(st *device.Stream, find device.Kernel[listInsertParams], p listInsertParams, rows frame.Placing, piece int64, scratch device.Slice[byte]) error {
 	p.Where = scratch.Addr()
 	p.Ordinals = p.Where + uint64(8*piece)
-	p.Span = uint64(l.keys.regions.Span)
-	if !l.frame().Device.Info().CUDA() {
-		p.Span = frame.Threads
+	cuda := l.frame().Device.Info().CUDA()
+	if cuda {
+		p.Span = uint64(l.keys.regions.Span)
 	}
 	for first := int64(0); first < int64(rows.N); first += piece {
 		q, n := p, min(piece, int64(rows.N)-first)
@@ -494,7 +494,10 @@ func (l *lists) launchPieces(st *device.Stream, find device.Kernel[listInsertPar
 		if rows.Span != 0 {
 			slots = frame.Spanned(n, int64(rows.Span))
 		}
-		ordered := frame.Spanned(n, int64(p.Span))
+		ordered := l.keys.grid(n)
+		if cuda {
+			ordered = frame.Spanned(n, int64(p.Span))
+		}
 		if err := errors.Join(find.Launch(st, slots, &q), l.kernel.take.Launch(st, ordered, &q),
 			l.kernel.link.Launch(st, frame.Spanned(n, linkRows*frame.Threads), &q), l.kernel.write.Launch(st, ordered, &q)); err != nil {
 			return err

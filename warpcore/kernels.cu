@@ -261,9 +261,30 @@ struct Fill {
         at<value>(values)[to + number] = Access<C>::load_value(slots, from, index, w);
     }
 };
+#if defined(WARPMAP_HOST)
+// The values of keys that have more than `most`, by lanes alone.
+inline void fill_more(const findAllParams& p, u64 most, u64 i, u32 n, u64 offset) {
+    if (n <= most) return;
+    key k = input_key<C>(p.rows.keys, i);
+    if (n >= WARPCORE_LONG_VALUES && LongChains{p.table, p.longs}.fill(Probe<C>(p.table, k), offset)) return;
+    Fill fill{p.rows.values, offset, 0};
+    search_each<C, true>(p.table, FindTile(), true, k, fill);
+}
+inline void ask_more(const findAllParams& p, u64 most, u64 i, u32 n) {
+    if (n > most) prefetch_line(Probe<C>(p.table, input_key<C>(p.rows.keys, i)).first_address());
+}
+#endif
+
 // Where several values of each key were put aside: offsets, and the values of keys that have no more, by all lanes of a warp in turn; then the others'.
 WARPMAP_KERNEL(fill_aside, findAllParams) {
     const auto& rows = p.rows;
+#if defined(WARPMAP_HOST)
+    if constexpr (BY_CHUNKS_ALONE)
+        return alone_by_chunks(rows, true, [](u64, u32) {}, [&](u64 i, u32 n, u64 offset) {
+            if (n > rows.each) return;
+            for (u32 number = 0; number < n; number++) at<value>(rows.values)[offset + number] = at<value>(rows.stash)[i * rows.each + number];
+        });
+#endif
     Warp warp;
     FOR_EACH_CHUNK(c, rows.chunks) {
         u64 before = at<u64>(rows.totals)[c];
@@ -291,6 +312,11 @@ WARPMAP_KERNEL(fill_aside, findAllParams) {
 }
 WARPMAP_KERNEL(fill_rest, findAllParams) {
     const auto& rows = p.rows;
+#if defined(WARPMAP_HOST)
+    if constexpr (BY_CHUNKS_ALONE && ALONE<FindTile>)
+        return alone_by_chunks(rows, false, [&](u64 i, u32 n) { ask_more(p, rows.each, i, n); },
+            [&](u64 i, u32 n, u64) { fill_more(p, rows.each, i, n, at<u64>(rows.offsets)[i]); });
+#endif
     FindTile g;
     Warp warp;
     FOR_EACH_ITEM(i, rows.n) {
@@ -306,6 +332,13 @@ WARPMAP_KERNEL(fill_rest, findAllParams) {
 }
 WARPMAP_KERNEL(fill_all, findAllParams) {
     const auto& rows = p.rows;
+#if defined(WARPMAP_HOST)
+    if constexpr (BY_CHUNKS_ALONE && ALONE<FindTile>)
+        return alone_by_chunks(rows, true, [&](u64 i, u32 n) { ask_more(p, 1, i, n); }, [&](u64 i, u32 n, u64 offset) {
+            if (n == 1) at<value>(rows.values)[offset] = at<value>(rows.stash)[i];
+            else fill_more(p, 1, i, n, offset);
+        });
+#endif
     constexpr int ROWS = 4; // loaded at once
     FindTile g;
     Warp warp;

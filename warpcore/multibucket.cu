@@ -296,6 +296,24 @@ WARPMAP_KERNEL(fill_all, findAllParams) {
     const auto& rows = p.rows;
     constexpr int ROWS = 4; // loaded at once
     FindTile g;
+#if defined(WARPMAP_HOST)
+    if constexpr (BY_CHUNKS_ALONE && ALONE<FindTile>) {
+        auto stash_at = [&](u64 i) { return at<Stash>(rows.stash)[i]; };
+        return alone_by_chunks(rows, true, [&](u64 i, u32 n) { if (n > 1) prefetch_line(address_in(stash_at(i)) & ~MORE); },
+            [&](u64 i, u32 n, u64 offset) {
+                u64 slot = address_in(stash_at(i));
+                if (n == 1) at<value>(rows.values)[offset] = (value)stash_at(i);
+                else if (!(slot & MORE))
+                    for (u32 number = 0; number < n; number++) at<value>(rows.values)[offset + number] = load_relaxed(values_at<C>(slot) + number);
+                else {
+                    key k = input_key<C>(rows.keys, i);
+                    if (n >= WARPCORE_LONG_VALUES && LongChains{p.table, p.longs}.fill(Probe<S>(p.table, k), offset)) return;
+                    Fill fill{rows.values, offset, 0};
+                    search_each<S, true>(p.table, g, true, k, fill);
+                }
+            });
+    }
+#endif
     Warp warp;
     FOR_EACH_CHUNK(c, rows.chunks) {
         u64 before = at<u64>(rows.totals)[c];
