@@ -48,14 +48,14 @@ const (
 func (c *core) live() int64 { return int64(c.counts.Seen.Used-c.counts.Seen.Garbage) - unit }
 
 // room makes room in the arena for records of so many bytes, or of fewer. limit is how far they may reach; where that is not for all, why says what forbids
-// more. The caller has looked.
-func (c *core) room(st *device.Stream, bytes int64) (limit int64, why, err error) {
+// more. Others may come in behind, of so many bytes in all. The caller has looked.
+func (c *core) room(st *device.Stream, bytes, behind int64) (limit int64, why, err error) {
 	fit := max(0, min(bytes, c.mostLive()-c.live()))
 	if fit < bytes {
 		why = frame.AtMaxBytes(c.o.MaxBytes)
 	}
 	if int64(c.counts.Seen.Used)+fit > c.arena.capacity {
-		short, err := c.makeRoom(st, fit)
+		short, err := c.makeRoom(st, fit, behind)
 		if err != nil {
 			return 0, nil, err
 		}
@@ -66,11 +66,13 @@ func (c *core) room(st *device.Stream, bytes int64) (limit int64, why, err error
 	return min(int64(c.counts.Seen.Used)+fit, c.arena.capacity), why, nil
 }
 
-// makeRoom moves the records where there is room for so many bytes more. Where there is no memory for much more, there is some slack at least.
-func (c *core) makeRoom(st *device.Stream, bytes int64) (short, err error) {
+// makeRoom moves the records where there is room for so many bytes more, and if it can be for those behind. Where there is no memory for much more, there is
+// some slack at least.
+func (c *core) makeRoom(st *device.Stream, bytes, behind int64) (short, err error) {
 	total, most := unit+c.live()+bytes, c.mostCapacity()
 	with := func(part int64) int64 { return min(roundUp(total+total/part, grain), most) }
-	sizes := []int64{min(max(2*c.arena.capacity, with(8)), most), with(8), with(slack)}
+	double := max(2*c.arena.capacity, with(8))
+	sizes := []int64{min(max(double, roundUp(total+behind, grain)), most), min(double, most), with(8), with(slack)}
 	if total <= c.arena.capacity-c.arena.capacity/4 {
 		sizes = []int64{c.arena.capacity}
 	}

@@ -53,6 +53,7 @@ type core struct {
 	owed       owed
 	least      device.Slice[byte] // scratch memory for a least part, where there is no other
 	broken     error              // what left the map in no sound state
+	foreseen   bool               // the batch has asked for room for all of it
 	rows       int64              // of a part, at most: fewer in tests
 }
 
@@ -94,7 +95,7 @@ func (c *core) open(d *device.Device, o Options, index Index, together bool) err
 		if c.index, err = index(d, inner); err != nil {
 			return err
 		}
-		capacity := max(leastArena, roundUp(record*min(int64(o.Capacity), (1<<50)/record), grain))
+		capacity := max(leastArena, roundUp(unit+record*min(int64(o.Capacity), (1<<50)/record), grain))
 		if c.most > 0 {
 			capacity = min(capacity, capacityIn(c.most))
 		}
@@ -292,11 +293,12 @@ func (c *core) find(st *device.Stream, r rows) error {
 // put takes a batch in. Positions that found no room come back, ascending, with the reason. Where the index has no memory for a few new keys, the others are
 // still asked for, and what is in gets its values; where it has none even for that, the rest is refused as it is.
 func (c *core) put(st *device.Stream, r rows, replace bool) (refused []int, why, err error) {
-	parts, first := 0, int64(0)
+	parts, first, all := 0, int64(0), r.n
+	c.foreseen = false
 	var closed error // what lets no more in
 	for first < r.n {
 		done, err := c.inParts(st, c.part(r, first, r.n-first), scratchWrite, func(at int64, r rows, s *scratch) error {
-			lost, w, err := c.putPart(st, r, replace, closed, s)
+			lost, w, err := c.putPart(st, r, all-first-at-r.n, replace, closed, s)
 			if parts++; w != nil {
 				why = w
 			}
@@ -338,8 +340,30 @@ func (c *core) unflag(st *device.Stream, r rows, first int64) error {
 	return c.launch(st, c.k.unflag, rest.n, &params{Flags: rest.flags, N: uint64(rest.n)})
 }
 
-// putPart takes a part in; with closed no new keys, for that reason. Errors: *device.OutOfMemoryError, and no new key is in.
-func (c *core) putPart(st *device.Stream, r rows, replace bool, closed error, s *scratch) (refused []uint32, why, err error) {
+// foresee tells how many new keys may come behind a part of which nearly all were, and once a batch, if they are more than those that are in, makes room
+// for them in the index: so it grows once, and not each time that it is full. Where memory may be short it tells of none: index and arena then grow as they
+// must, and neither takes what the other needs.
+func (c *core) foresee(rows, behind, fresh, bytes int64) (news int64, err error) {
+	news = int64(float64(behind) / float64(rows) * float64(fresh))
+	live := int64(c.counts.Seen.Live) + fresh
+	if news < live || fresh < rows-rows/8 || c.foreseen {
+		return 0, nil
+	}
+	c.foreseen = true
+	const tables = 4 // the old and the new, at the lowest load factor that is usual
+	free, _, err := c.f.Device.Memory()
+	if need := float64(live+news) * tables * (perSlot + float64(bytes)/float64(fresh)); err != nil || need > float64(free) {
+		return 0, err
+	}
+	if err = c.index.Grow(int(live + news)); device.IsOutOfMemory(err) || errors.Is(err, table.ErrMaxBytes) {
+		return 0, nil
+	}
+	return news, err
+}
+
+// putPart takes a part in, behind which the batch has so many rows; with closed no new keys, for that reason. Errors: *device.OutOfMemoryError, and no new key
+// is in.
+func (c *core) putPart(st *device.Stream, r rows, behind int64, replace bool, closed error, s *scratch) (refused []uint32, why, err error) {
 	p := c.params(r)
 	if replace {
 		p.Replace = 1
@@ -366,7 +390,12 @@ func (c *core) putPart(st *device.Stream, r rows, replace bool, closed error, s 
 	}
 	limit, why := int64(0), closed
 	if closed == nil {
-		if limit, why, err = c.room(st, int64(c.counts.Seen.Bytes)); err != nil {
+		bytes := int64(c.counts.Seen.Bytes)
+		news, err := c.foresee(r.n, behind, listed, bytes)
+		if err != nil {
+			return nil, nil, err
+		}
+		if limit, why, err = c.room(st, bytes, bytes/listed*news); err != nil {
 			return nil, nil, err
 		}
 	}
