@@ -605,11 +605,17 @@ inline bool vector_whole() {
     return yes;
 #endif
 }
+// Where there is AVX, the form that knows it: processors of Intel wait long where the other meets registers of which the upper part was used.
+#if defined(__AVX__)
+#define WARPMAP_MOVE_16 "vmovdqa"
+#else
+#define WARPMAP_MOVE_16 "movdqa"
+#endif
 inline u128 load_whole(const u128* p) {
     if (!vector_whole()) return cas_unstressed((u128*)p, u128{0, 0}, u128{0, 0});
     typedef long long v2 __attribute__((vector_size(16)));
     v2 v;
-    asm volatile("movdqa %1, %0" : "=x"(v) : "m"(*(const v2*)p) : "memory");
+    asm volatile(WARPMAP_MOVE_16 " %1, %0" : "=x"(v) : "m"(*(const v2*)p) : "memory");
     return u128{(u64)v[0], (u64)v[1]};
 }
 inline void store_whole(u128* p, u128 v) {
@@ -620,7 +626,7 @@ inline void store_whole(u128* p, u128 v) {
     }
     typedef long long v2 __attribute__((vector_size(16)));
     v2 x = {(long long)v.lo, (long long)v.hi};
-    asm volatile("movdqa %1, %0" : "=m"(*(v2*)p) : "x"(x) : "memory");
+    asm volatile(WARPMAP_MOVE_16 " %1, %0" : "=m"(*(v2*)p) : "x"(x) : "memory");
 }
 #else
 // One piece of assembly, so that the compiler puts no access of its own between the exclusive load and store, which
