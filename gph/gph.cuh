@@ -372,28 +372,30 @@ template <class C, class Tile> struct Move {
             V s;
             s.load(true, t.buckets + old.bucket(b) * (C::BUCKET * C::SLOT_BYTES), 0);
             u32 free = 0, alike = 0;
-            auto note = [&](int i) {
+#if defined(WARPMAP_HOST)
+            u32 empty = s.matches(C::EMPTY), looks = ~empty;
+            free = popcount(empty);
+            if constexpr (HASHES_AT_ONCE) looks &= of_cell(s, cell);
+#endif
+#pragma unroll
+            for (int i = 0; i < C::BUCKET; i++) {
+#if defined(WARPMAP_HOST)
+                if (!(looks >> i)) break;
+                i += lowest_bit(looks >> i);
+                if (i >= (int)C::BUCKET) break;
+                key x = A::key_of(s.w[i]);
+#else
                 key x = A::key_of(s.w[i]);
                 if (x == C::EMPTY) free++;
-                if (C::marks(x)) return; // or being written by another cell's group
+#endif
+                if (C::marks(x)) continue; // or being written by another cell's group
                 Home<C> o(t, x);
-                if (o.cell != cell) return;
+                if (o.cell != cell) continue;
                 alike += o.bits == h.bits;
                 u32 n = count(&w.pairs);
-                if (n >= C::CELL_PAIRS) return;
+                if (n >= C::CELL_PAIRS) continue;
                 w.bits[n] = o.bits;
                 w.from[n] = (u16)(b * C::BUCKET + i);
-            };
-#if defined(WARPMAP_HOST)
-            if constexpr (HASHES_AT_ONCE) {
-                u32 empty = s.matches(C::EMPTY);
-                for (u32 m = of_cell(s, cell) & ~empty; m; m &= m - 1) note(lowest_bit(m));
-                free = popcount(empty);
-            } else
-#endif
-            {
-#pragma unroll
-                for (int i = 0; i < C::BUCKET; i++) note(i);
             }
             w.fit.set_free(b, free);
             same |= alike == C::BUCKET; // pairs of one cell and equal bits are in one bucket, always

@@ -33,7 +33,36 @@ WARPMAP_KERNEL(find_or_insert, insertParams) {
     job.end();
 }
 
+#if defined(WARPMAP_HOST)
+// On the CPU device rows that are not chosen ask for nothing.
+template <class Base> struct ChosenJob : Base {
+    typedef typename Base::Item Item;
+    using Base::Base;
+    bool chosen(u64 i) const { return at<u8>(this->p.when)[i]; }
+#if !defined(WARPMAP_STRESS)
+    void ahead(const Item& x) {
+        if (chosen(x.i)) Base::ahead(x);
+    }
+    void ahead_again(const Item& x) {
+        if (chosen(x.i)) Base::ahead_again(x);
+    }
+#endif
+    bool begin(u64 i, const Item& x) {
+        if (chosen(x.i)) return Base::begin(i, x);
+        Search<C> none;
+        none.found = false;
+        this->end(x.i, none);
+        return false;
+    }
+};
+#endif
 WARPMAP_KERNEL(find_if, findParams) {
+#if defined(WARPMAP_HOST)
+    auto row_of = [](u64 i) { return i; };
+    auto end = [&p](u64 i, const Search<C>& s) { answer(p, true, i, s); };
+    ChosenJob<LookUpJob<findParams, decltype(row_of), decltype(end)>> job(p, p.keys, row_of, end);
+    return drive_held<Lane, u64>(p.n, job);
+#endif
     u32 lane = thread_index() & 31;
     for (u64 j = grid_thread() & ~31ull; j < p.n; j += grid_threads()) {
         bool on = j + lane < p.n;

@@ -231,14 +231,15 @@ template <bool REPLACE, bool LEFT, class Row> __device__ __forceinline__ void in
     job.end();
 }
 
-// The value that a look-up found, or zeros.
-template <class S> __device__ __forceinline__ void give_found(const findParams& p, u64 i, const S& s) {
 #if defined(WARPMAP_HOST)
-    if constexpr (Read<C>::BRIEF) return s.read.value_or_zero_to(row_value(p.values, i), s.found);
-#endif
-    if (s.found) s.read.value_to(row_value(p.values, i), s.address(p.table));
-    else zero<C::VALUE_BYTES, C::VALUE_UNIT>(row_value(p.values, i));
+// The value that a look-up found, or zeros.
+template <class S> inline void give_found(const findParams& p, u64 i, const S& s) {
+    u64 row = row_value(p.values, i);
+    if constexpr (Read<C>::BRIEF) s.read.value_or_zero_to(row, s.found);
+    else if (s.found) s.read.value_to(row, s.address(p.table));
+    else zero<C::VALUE_BYTES, C::VALUE_UNIT>(row);
 }
+#endif
 // What look-ups of a warp's lanes found, of those that are `on`; all lanes come.
 __device__ __forceinline__ void answer(const findParams& p, bool on, u64 i, const Search<C>& s) {
     if (on && p.found) at<u8>(p.found)[i] = s.found;
@@ -254,7 +255,13 @@ __device__ __forceinline__ void answer(const findParams& p, bool on, u64 i, cons
             u64 row = warp.shuffle(to, (int)(x / UNITS)), value = warp.shuffle(from, (int)(x / UNITS));
             if (row) at<unit>(row)[x % UNITS] = value ? load_memory(at<unit>(value) + x % UNITS) : unit{};
         }
-    } else if (on) give_found(p, i, s);
+    }
+#if defined(WARPMAP_HOST)
+    else if (on) give_found(p, i, s);
+#else
+    else if (on && s.found) s.read.value_to(row_value(p.values, i), s.address(p.table));
+    else if (on) zero<C::VALUE_BYTES, C::VALUE_UNIT>(row_value(p.values, i));
+#endif
 }
 
 // Looks up key i of a batch.

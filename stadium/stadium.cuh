@@ -445,7 +445,13 @@ template <class C> struct Search {
     // slot that is in host memory, and `far` says so.
     template <bool NEAR = false> __device__ __forceinline__ bool round(const Table& t) {
         u64 bucket = p.bucket(t);
-        if (!maybe) look(t, bucket);
+        if (!maybe) {
+            Tickets<C> x;
+            x.load(tickets_at<C>(t, bucket));
+            maybe = candidates<C>(x, p, ended);
+            ended |= !x.went_on(p.beyond);
+            probes++;
+        }
         if (maybe) {
             if (NEAR && in_host(t, bucket)) {
                 far = true;
@@ -458,22 +464,24 @@ template <class C> struct Search {
             if (found) return false;
             if (maybe) return true;
         }
-        return go_on(t);
+        if (ended || !longer(t, probes) || probes >= t.regions << t.shift) return false;
+        p.advance(t);
+        return true;
     }
-    // The parts of a round: the tickets, and the way to the next bucket.
-    __device__ __forceinline__ void look(const Table& t, u64 bucket) {
+#if defined(WARPMAP_HOST)
+    // The parts of a round, on the CPU device: the tickets, and the way to the next bucket. (With these in it, round makes other code for a GPU.)
+    void look(const Table& t, u64 bucket) {
         Tickets<C> x;
         x.load(tickets_at<C>(t, bucket));
         maybe = candidates<C>(x, p, ended);
         ended |= !x.went_on(p.beyond);
         probes++;
     }
-    __device__ __forceinline__ bool go_on(const Table& t) {
+    bool go_on(const Table& t) {
         if (ended || !longer(t, probes) || probes >= t.regions << t.shift) return false;
         p.advance(t);
         return true;
     }
-#if defined(WARPMAP_HOST)
     // round_after is a round after look. No branch depends on whether there is a slot to be read, or holds the key: of half hits, every other would be
     // mispredicted. A search without such a slot reads an empty one.
     bool round_after(const Table& t) {
