@@ -126,7 +126,7 @@ __device__ __forceinline__ u32 take(Warp warp, u64 slot) {
 }
 
 #if defined(WARPMAP_HOST)
-// On the CPU device lanes do the same alone: each(i, where) for rows that have a list. Its slot is asked for first, then what the slot leads to.
+// On the CPU device lanes do the same alone, but in stress mode what a GPU does: each(i, where) for rows that have a list. Its slot is asked for first, then what the slot leads to.
 template <class Each> struct RowJob {
     typedef u64 Item;
     const listInsertParams& p;
@@ -160,7 +160,7 @@ template <class Each> inline void for_each_row(const listInsertParams& p, Each e
 WARPMAP_KERNEL(take_places, listInsertParams) {
     if (idle(p)) return;
 #if defined(WARPMAP_HOST)
-    if constexpr (ALONE<InsertTile>) {
+    if constexpr (ONE_BY_ONE<InsertTile>) {
         u64 added = 0;
         for_each_row(p, [&](u64 i, u64 slot) {
             u32 number = ~add(list::left_at<C>(slot), ~0u);
@@ -172,7 +172,7 @@ WARPMAP_KERNEL(take_places, listInsertParams) {
                 added++;
             } else {
                 at<u32>(p.ordinals)[i] = number;
-                at<u64>(p.where)[i] = slot | (number == tail.room ? LINKS : 0);
+                at<u64>(p.where)[i] = number == tail.room ? slot | LINKS : slot;
             }
         });
         count_into(&list::counters(p.lists)->added, added);
@@ -253,7 +253,7 @@ __device__ __forceinline__ bool link(const listInsertParams& p, u64 slot, Want w
 WARPMAP_KERNEL(link_buckets, listInsertParams) {
     if (idle(p)) return;
 #if defined(WARPMAP_HOST)
-    if constexpr (ALONE<InsertTile>) {
+    if constexpr (ONE_BY_ONE<InsertTile>) {
         u64 mine = 0, gone = 0, missing = 0, first = 0;
         for_each_row(p, [&](u64, u64 where) { mine += where & LINKS ? want_of(p, where & ~LINKS).places : 0; });
         if (mine) first = add(&list::counters(p.lists)->used, mine);
@@ -297,7 +297,7 @@ WARPMAP_KERNEL(write_values, listInsertParams) {
     if (idle(p)) return;
     u64 added = 0, failed = 0;
 #if defined(WARPMAP_HOST)
-    if constexpr (ALONE<InsertTile>) {
+    if constexpr (ONE_BY_ONE<InsertTile>) {
         for_each_row(p, [&](u64 i, u64 where) {
             u32 number = at<u32>(p.ordinals)[i];
             list::Tail<C> tail(p.lists, load_relaxed(list::last_at<C>(where & ~LINKS)));

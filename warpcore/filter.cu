@@ -40,8 +40,8 @@ template <class Each> __device__ __forceinline__ void for_each_tile(const filter
     }
 }
 
-#if defined(WARPMAP_HOST)
-// On the CPU device lanes work alone, and each(position, probe) comes for one key after the other: their blocks are asked for first.
+#if defined(WARPMAP_HOST) && !defined(WARPMAP_STRESS)
+// On the CPU device lanes work alone (in stress mode they do what a GPU's do), and each(position, probe) comes for one key after the other: their blocks are asked for first.
 template <bool WRITES, class Each> struct KeyJob {
     typedef key Item;
     const filterParams& p;
@@ -68,7 +68,7 @@ template <bool WRITES, class Each> inline void for_each_key(const filterParams& 
 #endif
 
 WARPMAP_KERNEL(filter_insert, filterParams) {
-#if defined(WARPMAP_HOST)
+#if defined(WARPMAP_HOST) && !defined(WARPMAP_STRESS)
     return for_each_key<true>(p, [](u64, const Probe& x) { x.set(); });
 #endif
     for_each_tile(p, [](const Keys& x) {
@@ -81,7 +81,7 @@ WARPMAP_KERNEL(filter_insert, filterParams) {
 // Nothing is inserted beside this kernel, so a word may come from any cache: those of a key are mostly of one sector, which is
 // then asked for once. A lane without a key reads words, too.
 WARPMAP_KERNEL(filter_contains, filterParams) {
-#if defined(WARPMAP_HOST)
+#if defined(WARPMAP_HOST) && !defined(WARPMAP_STRESS)
     return for_each_key<false>(p, [&p](u64 i, const Probe& x) {
         Probe::word w[Probe::SPREAD];
         for (int s = 0; s < Probe::SPREAD; s++) w[s] = load_relaxed(x.at_word[s]);
