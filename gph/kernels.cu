@@ -19,7 +19,7 @@ typedef tile<GPH_MOVE_GROUP> MoveTile;
 // are on their way while a row's buckets are read. Every key takes one bucket, so no lane waits for another, and there is
 // nothing for drive (kernel/drive.cuh) to even out.
 #if defined(WARPMAP_HOST)
-// On the CPU device it is a job for drive after all: cells are asked for first, then the buckets that they name.
+// On the CPU device, but in stress mode, it is a job for drive after all: cells are asked for first, then the buckets that they name.
 template <bool PLACE, class Done> struct LookUpJob {
     struct Item {
         key k;
@@ -46,7 +46,7 @@ template <bool PLACE, class Done> struct LookUpJob {
 #endif
 template <bool PLACE, class Done> __device__ __forceinline__ void look_up(const Table& t, u64 keys, u64 n, Done done) {
 #if defined(WARPMAP_HOST)
-    if constexpr (ALONE<FindTile>) {
+    if constexpr (ONE_BY_ONE<FindTile>) {
         LookUpJob<PLACE, Done> job(t, keys, done);
         return drive_held<FindTile, u64>(n, job);
     }
@@ -186,7 +186,7 @@ template <bool REPLACE, class Source> struct FillJob {
 template <bool REPLACE, class Source> __device__ __forceinline__ void fill(const insertParams& p, Source source) {
     typedef Access<C> A;
 #if defined(WARPMAP_HOST)
-    if constexpr (ALONE<InsertTile>) {
+    if constexpr (ONE_BY_ONE<InsertTile>) {
         FillJob<REPLACE, Source> job(p, source);
         drive_held<InsertTile, u64>(p.n, job);
         count_into(&counters(p.table)->inserted, job.inserted);
