@@ -45,7 +45,7 @@ const (
 	fewLeft, leastShrunk = 4, 1 << 20
 )
 
-func (c *core) live() int64 { return int64(c.counts.Seen.Used-c.counts.Seen.Garbage) - unit }
+func (c *core) live() int64 { return int64(c.counts.Seen.Used-c.counts.Seen.Garbage) - firstPlace }
 
 // room makes room in the arena for records of so many bytes, or of fewer. limit is how far they may reach; where that is not for all, why says what forbids
 // more. Others may come in behind, of so many bytes in all. The caller has looked.
@@ -69,7 +69,7 @@ func (c *core) room(st *device.Stream, bytes, behind int64) (limit int64, why, e
 // makeRoom moves the records where there is room for so many bytes more, and if it can be for those behind. Where there is no memory for much more, there is
 // some slack at least.
 func (c *core) makeRoom(st *device.Stream, bytes, behind int64) (short, err error) {
-	total, most := unit+c.live()+bytes, c.mostCapacity()
+	total, most := firstPlace+c.live()+bytes, c.mostCapacity()
 	with := func(part int64) int64 { return min(roundUp(total+total/part, grain), most) }
 	double := max(2*c.arena.capacity, with(8))
 	sizes := []int64{min(max(double, roundUp(total+behind, grain)), most), min(double, most), with(8), with(slack)}
@@ -97,7 +97,7 @@ func (c *core) mostLive() int64 {
 	if c.most == 0 {
 		return 1 << 50
 	}
-	return c.mostCapacity() - c.mostCapacity()/slack - unit
+	return c.mostCapacity() - c.mostCapacity()/slack - firstPlace
 }
 
 // shrink gives memory back where little is left in it. It need not.
@@ -107,7 +107,7 @@ func (c *core) shrink(st *device.Stream) error {
 	}
 	err := c.settle(st)
 	if err == nil {
-		_, err = c.rebuild(st, max(leastArena, roundUp(2*c.live()+unit, grain)))
+		_, err = c.rebuild(st, max(leastArena, roundUp(2*c.live()+firstPlace, grain)))
 	}
 	if device.IsOutOfMemory(err) {
 		return nil
@@ -126,7 +126,7 @@ func (c *core) rebuild(st *device.Stream, capacity int64) (short, err error) {
 	used := int64(c.counts.Seen.Used)
 	words := min(moveWords, (used+grain-1)/grain)
 	if garbage := c.counts.Seen.Garbage > 0; err == nil && garbage {
-		if lists, err = frame.Make[uint64](&c.f, 2*words*grain/recordBytes(c.valueBytes, 0)+2*words); err != nil {
+		if lists, err = frame.Make[uint64](&c.f, 2*words*grain/recordBytes(c.head, 0)+2*words); err != nil {
 			err = errors.Join(err, c.f.Free(to.mem, to.starts))
 		}
 	}
@@ -168,7 +168,7 @@ func (c *core) carry(st *device.Stream, m *move, to arena) error {
 	c.arena = to
 	p := m.params(c)
 	p.Words = uint64(m.all)
-	c.counts.Seen.Used, c.counts.Seen.Garbage = unit, 0
+	c.counts.Seen.Used, c.counts.Seen.Garbage = firstPlace, 0
 	if err := errors.Join(c.counts.Set(st), c.launch(st, c.k.move, m.all, &p), c.counts.Look(st)); err != nil {
 		return err
 	}

@@ -45,6 +45,7 @@ type core struct {
 	index      table.Map[uint64, uint64]
 	o          Options
 	valueBytes int
+	head       int // where the key begins in a record
 	hash       hasher
 	arena      arena
 	most       int64 // bytes that the arena may have, with its bitmap; 0: as many as there are
@@ -75,7 +76,8 @@ func (c *core) open(d *device.Device, o Options, index Index, together bool) err
 	case kernel.HashConstant:
 		c.hash.mask = 0
 	}
-	record := recordBytes(c.valueBytes, int64(o.KeyBytes))
+	c.head = headBytes(c.valueBytes, together)
+	record := recordBytes(c.head, int64(o.KeyBytes))
 	inner := o.Options
 	inner.LoadFactor, inner.Seed, inner.Hash = load, kernel.Fmix64(o.Seed+1), kernel.HashMurmur
 	if o.MaxBytes > 0 {
@@ -95,7 +97,7 @@ func (c *core) open(d *device.Device, o Options, index Index, together bool) err
 		if c.index, err = index(d, inner); err != nil {
 			return err
 		}
-		capacity := max(leastArena, roundUp(unit+record*min(int64(o.Capacity), (1<<50)/record), grain))
+		capacity := max(leastArena, roundUp(firstPlace+record*min(int64(o.Capacity), (1<<50)/record), grain))
 		if c.most > 0 {
 			capacity = min(capacity, capacityIn(c.most))
 		}
@@ -115,9 +117,9 @@ func (c *core) open(d *device.Device, o Options, index Index, together bool) err
 	})
 }
 
-// reset makes the counters those of an empty map. Byte 0 of the arena is no place.
+// reset makes the counters those of an empty map. Nothing lies before the first place.
 func (c *core) reset(st *device.Stream) error {
-	c.counts.Seen = counts{Used: unit}
+	c.counts.Seen = counts{Used: firstPlace}
 	return c.counts.Set(st)
 }
 

@@ -17,8 +17,8 @@
 //   - A bit is set exactly where a record of a key that is in begins. No two such records have the same key.
 //   - The index has one entry for each hash of these, whose place is that of one of them; chains lead through all
 //     others of that hash, and end.
-//   - Records begin behind byte 0 of the arena and lie before used; those of keys that are gone, or that were never let
-//     in, are garbage.
+//   - Records begin at byte 64 of the arena or behind it, and lie before used; those of keys that are gone, or that were
+//     never let in, are garbage.
 //
 // # A batch
 //
@@ -41,10 +41,13 @@
 //
 // # Memory
 //
-// A key takes 16 bytes, its value's bytes (8 at least) and its own bytes, rounded up to a multiple of 16 in all; an
-// eighth of a byte for each 16 of these; and 16 bytes in the index, over that table's load factor. MaxBytes is divided
-// between index and arena for keys of Options.KeyBytes, and bounds each by its part. While one of them grows, or the
-// arena is cleared of garbage, the old and the new stand side by side.
+// A key takes 16 bytes, its value's bytes (on a GPU 8 at least) and its own bytes, rounded up to a multiple of 16 in
+// all; an eighth of a byte for each 16 of these; and 16 bytes in the index, over that table's load factor. MaxBytes is
+// divided between index and arena for keys of Options.KeyBytes, and bounds each by its part. While one of them grows, or
+// the arena is cleared of garbage, the old and the new stand side by side.
+//
+// A batch of which a part is nearly all new is taken to be new: then both grow once for all of it, if there is memory
+// for that four times over.
 //
 // At its bound, a 32nd of the arena stays free of live records. So a key for which the index has a slot always gets in,
 // whatever the garbage. Between two times that all records are moved, records of a 32nd of the arena come in. So no

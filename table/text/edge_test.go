@@ -2,7 +2,9 @@ package text_test
 
 import (
 	"errors"
+	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -136,5 +138,18 @@ func TestClosedMeanwhile(t *testing.T) {
 		}
 		must(t, m.Close())
 		work.Wait()
+	}
+}
+
+// Many keys are brought together by several goroutines.
+func TestOfManyKeys(t *testing.T) {
+	for _, n := range []int{0, 1, 1<<16 - 1, 1 << 16, 100_001} {
+		keys := make([]string, n)
+		for i := range keys {
+			keys[i] = strings.Repeat("k", i%5) + fmt.Sprint(i%3)
+		}
+		if got := text.Of(keys...); got.Len() != n || !slices.Equal(got.Strings(), keys) {
+			t.Errorf("%d keys come back as others", n)
+		}
 	}
 }

@@ -55,11 +55,13 @@ __device__ __forceinline__ u64 word_at(u64 address, u64 left) {
 }
 
 // SipHash-1-3 (Aumasson, Bernstein 2012): who does not know the seed cannot choose keys that collide.
-struct Sip {
-    u64 a, b, c, d;
-    __device__ __forceinline__ Sip(u64 k0, u64 k1)
-        : a(k0 ^ 0x736f6d6570736575ull), b(k1 ^ 0x646f72616e646f6dull), c(k0 ^ 0x6c7967656e657261ull), d(k1 ^ 0x7465646279746573ull) {}
-    static __device__ __forceinline__ u64 turn(u64 x, int by) { return x << by | x >> (64 - by); }
+// W is a word of a key, or the words of several keys.
+template <class W> struct SipOf {
+    W a, b, c, d;
+    __device__ __forceinline__ SipOf(u64 k0, u64 k1)
+        : a(W{} + (k0 ^ 0x736f6d6570736575ull)), b(W{} + (k1 ^ 0x646f72616e646f6dull)), c(W{} + (k0 ^ 0x6c7967656e657261ull)),
+          d(W{} + (k1 ^ 0x7465646279746573ull)) {}
+    static __device__ __forceinline__ W turn(W x, int by) { return x << by | x >> (64 - by); }
     __device__ __forceinline__ void round() {
         a += b;
         b = turn(b, 13) ^ a;
@@ -72,18 +74,21 @@ struct Sip {
         b = turn(b, 17) ^ c;
         c = turn(c, 32);
     }
-    __device__ __forceinline__ void word(u64 m) {
+    __device__ __forceinline__ void word(W m) {
         d ^= m;
         round();
         a ^= m;
     }
-    __device__ __forceinline__ u64 end() {
-        c ^= 0xff;
+    __device__ __forceinline__ W end() {
+        c ^= 0xffull;
         round();
         round();
         round();
         return a ^ b ^ c ^ d;
     }
+};
+struct Sip : SipOf<u64> {
+    __device__ __forceinline__ Sip(u64 k0, u64 k1) : SipOf<u64>(k0, k1) {}
     // The bytes, and their number in the last word.
     __device__ __forceinline__ u64 of(u64 address, u64 len) {
         u64 o = 0;
@@ -168,8 +173,30 @@ __device__ __forceinline__ bool same_bytes(bool ask, u64 a, u64 b, u64 len) {
     return same;
 }
 
-// copy_bytes copies len bytes for each lane that wants it, to an address that is a multiple of 8, and 0 up to the next.
+#if defined(WARPMAP_HOST)
+template <class T> inline void copy_unaligned(u64 to, u64 from) { __builtin_memcpy((void*)to, (const void*)from, sizeof(T)); }
+// The ends are copied first and last, and overlap.
+inline void copy_alone(u64 to, u64 from, u64 len) {
+    if (len > 64) __builtin_memcpy((void*)to, (const void*)from, len);
+    else if (len >= 8) {
+        for (u64 o = 0; o + 8 <= len; o += 8) copy_unaligned<u64>(to + o, from + o);
+        copy_unaligned<u64>(to + len - 8, from + len - 8);
+    } else if (len >= 4) {
+        copy_unaligned<u32>(to, from);
+        copy_unaligned<u32>(to + len - 4, from + len - 4);
+    } else
+        for (u64 o = 0; o < len; o++) copy_unaligned<u8>(to + o, from + o);
+}
+#endif
+
+// copy_bytes copies len bytes for each lane that wants it. Lanes that work together do so to an address that is a multiple of 8, and write 0 up to the next.
 __device__ __forceinline__ void copy_bytes(bool want, u64 to, u64 from, u64 len) {
+#if defined(WARPMAP_HOST)
+    if constexpr (!TOGETHER) {
+        if (want) copy_alone(to, from, len);
+        return;
+    }
+#endif
     bool is_long = TOGETHER && want && len > BLOCK;
     if (want && !is_long)
         for (u64 o = 0; o < len; o += 8) *at<u64>(to + o) = word_at(from + o, len - o);
@@ -233,11 +260,51 @@ WARPMAP_KERNEL(check, params) {
     }
 }
 
-WARPMAP_KERNEL(hash, params) {
-    FOR_EACH_ITEM_BY(Lanes, i, p.n) {
-        u64 h = hash_of(p, input(p, i));
-        if (i < p.n) at<u64>(p.hashes)[i] = h;
+__device__ __forceinline__ void hash_one(const params& p, u64 i) {
+    u64 h = hash_of(p, input(p, i));
+    if (i < p.n) at<u64>(p.hashes)[i] = h;
+}
+
+#if defined(WARPMAP_HOST) && WARPMAP_VECTOR >= 32
+// hash_some hashes as many keys as a vector has words, if they have about the same length.
+constexpr u64 SOME = WARPMAP_VECTOR / 8;
+inline bool hash_some(const params& p, u64 i) {
+    typedef u64 words __attribute__((vector_size(WARPMAP_VECTOR)));
+    Key k[SOME];
+    u64 differ = 0;
+    for (u64 j = 0; j < SOME; j++) {
+        k[j] = key_of(p, i + j);
+        differ |= k[j].len ^ k[0].len;
     }
+    u64 len = k[0].len;
+    if (differ / 8 || len >= BLOCK) return false;
+    SipOf<words> s(p.seed[0], p.seed[1]);
+    words m{};
+    for (u64 o = 0; o + 8 <= len; o += 8) {
+        for (u64 j = 0; j < SOME; j++) m[j] = unaligned<u64>(k[j].at + o);
+        s.word(m);
+    }
+    for (u64 j = 0; j < SOME; j++) m[j] = tail_of(k[j].at, k[j].len) | k[j].len << 56;
+    s.word(m);
+    m = s.end() & p.mask;
+    __builtin_memcpy(at<u64>(p.hashes) + i, &m, sizeof m);
+    return true;
+}
+#endif
+
+WARPMAP_KERNEL(hash, params) {
+#if defined(WARPMAP_HOST) && WARPMAP_VECTOR >= 32
+    if constexpr (!TOGETHER) {
+        for (Stretch s = items_by<Lanes>(p.n); s.start < s.n;) {
+            u64 some = s.stride == 1 && s.n - s.start >= SOME ? SOME : 1;
+            if (some == 1 || !hash_some(p, s.start))
+                for (u64 j = 0; j < some; j++) hash_one(p, s.start + j);
+            s.start += some * s.stride;
+        }
+        return;
+    }
+#endif
+    FOR_EACH_ITEM_BY(Lanes, i, p.n) hash_one(p, i);
 }
 
 WARPMAP_KERNEL(find, params) {
@@ -315,6 +382,7 @@ WARPMAP_KERNEL(place, params) {
         u64 place = claim(p, &counters(p)->used, in, record_bytes(k.len));
         bool placed = in && place;
         if (placed) {
+            if constexpr (!TOGETHER) *at<u128>(p.arena + place + record_bytes(k.len) - UNIT) = u128{0, 0}; // of which the key leaves some
             *at<u128>(p.arena + place) = u128{0, k.len};
             *value_at(p.arena, place) = load_readonly(at<value>(p.values) + i);
             or_of(start_word(p.starts, place), start_bit(place));

@@ -12,8 +12,9 @@ var kernelsCU string
 
 const (
 	unit       = 16   // records begin at multiples of it, and the bitmap has a bit for each
+	firstPlace = 64   // a line, so that records of 32 bytes each lie in one; 0 is no place
 	recordHead = 16   // next and len
-	leastValue = 8    // bytes of a record that a value takes
+	leastValue = 8    // bytes of a record that a value takes where keys are copied by words
 	blockBytes = 1024 // longer keys are hashed, compared and copied by a warp
 	wordUnits  = 32   // units that a word of the bitmap stands for
 	grain      = unit * wordUnits
@@ -66,7 +67,7 @@ func program(valueBytes int, together bool) *device.Program {
 	return &device.Program{
 		Name:  "text",
 		Files: []device.File{{Name: "kernels.cu", Text: kernelsCU}},
-		Defines: []device.Define{{Name: "TEXT_VALUE_BYTES", Value: valueBytes}, {Name: "TEXT_UNIT", Value: unit}, {Name: "TEXT_HEAD", Value: headBytes(valueBytes)},
+		Defines: []device.Define{{Name: "TEXT_VALUE_BYTES", Value: valueBytes}, {Name: "TEXT_UNIT", Value: unit}, {Name: "TEXT_HEAD", Value: headBytes(valueBytes, together)},
 			{Name: "TEXT_BLOCK", Value: blockBytes}, {Name: "TEXT_TOGETHER", Value: t}},
 		Layouts: []any{params{}, counts{}},
 	}
@@ -91,11 +92,16 @@ func loadKernels(d *device.Device, valueBytes int, together bool) (k kernels, er
 }
 
 // headBytes is where the key begins in a record.
-func headBytes(valueBytes int) int { return recordHead + max(leastValue, valueBytes) }
+func headBytes(valueBytes int, together bool) int {
+	if together {
+		valueBytes = max(leastValue, valueBytes)
+	}
+	return recordHead + valueBytes
+}
 
 // recordBytes is how large the record of a key is.
-func recordBytes(valueBytes int, keyBytes int64) int64 {
-	return roundUp(int64(headBytes(valueBytes))+keyBytes, unit)
+func recordBytes(head int, keyBytes int64) int64 {
+	return roundUp(int64(head)+keyBytes, unit)
 }
 
 func roundUp(n, to int64) int64 { return (n + to - 1) / to * to }

@@ -28,7 +28,7 @@ type walk struct {
 	starts []uint32
 }
 
-func (c *core) walk() *walk { return &walk{c: c, place: unit} }
+func (c *core) walk() *walk { return &walk{c: c, place: firstPlace} }
 
 // next brings the keys and values of the records of a stretch here; over: there are no more. The caller is in reading.
 func (w *walk) next(st *device.Stream) (keys Keys, values []byte, over bool, err error) {
@@ -105,7 +105,7 @@ func (c *core) stretch(st *device.Stream, mem []byte, starts []uint32, from, to 
 func (c *core) records(st *device.Stream, mem []byte, starts []uint32, from, place int64) (keys Keys, values []byte, next int64, err error) {
 	keys.Offsets = []int64{0}
 	take := func(record []byte, n int64) {
-		keys.Bytes = append(keys.Bytes, record[c.head():int64(c.head())+n]...)
+		keys.Bytes = append(keys.Bytes, record[c.head:int64(c.head)+n]...)
 		keys.Offsets = append(keys.Offsets, int64(len(keys.Bytes)))
 		values = append(values, record[recordHead:recordHead+c.valueBytes]...)
 	}
@@ -120,7 +120,7 @@ func (c *core) records(st *device.Stream, mem []byte, starts []uint32, from, pla
 			if at+recordHead <= end {
 				n = int64(binary.LittleEndian.Uint64(mem[at-from+8:]))
 			}
-			switch size := recordBytes(c.valueBytes, n); {
+			switch size := recordBytes(c.head, n); {
 			case at+recordHead > end, at+size > end && keys.Len() > 0:
 				return keys, values, at, nil
 			case at+size > end:
@@ -141,8 +141,6 @@ func (c *core) records(st *device.Stream, mem []byte, starts []uint32, from, pla
 	}
 	return keys, values, max(next, end), nil
 }
-
-func (c *core) head() int { return headBytes(c.valueBytes) }
 
 // stats is Stats. The caller is in reading or writing.
 func (c *core) stats() (s Stats, err error) {
@@ -186,7 +184,7 @@ func (c *core) full(refused []int, why error) error {
 // grow is Grow.
 func (c *core) grow(st *device.Stream, n int64) error {
 	n = max(n, int64(c.counts.Seen.Live))
-	mean := recordBytes(c.valueBytes, int64(c.o.KeyBytes))
+	mean := recordBytes(c.head, int64(c.o.KeyBytes))
 	if c.counts.Seen.Live > 0 {
 		mean = c.live()/int64(c.counts.Seen.Live) + 1
 	}
@@ -197,7 +195,7 @@ func (c *core) grow(st *device.Stream, n int64) error {
 	if live > c.mostLive() {
 		return c.f.NoRoomFor(int(n), live, c.o.MaxBytes)
 	}
-	want := min(roundUp(unit+live, grain), c.mostCapacity())
+	want := min(roundUp(firstPlace+live, grain), c.mostCapacity())
 	if err := c.index.Grow(int(n)); err != nil {
 		return err
 	}
@@ -237,7 +235,7 @@ func (c *core) check(st *device.Stream) error {
 				return fmt.Errorf("%s: one key of %d bytes is at %d and at %d", family, len(key), other, place)
 			}
 			keys[string(key)], live[place] = place, true
-			bytes += recordBytes(c.valueBytes, int64(len(key)))
+			bytes += recordBytes(c.head, int64(len(key)))
 		}
 	}
 	if uint64(len(live)) != seen.Live || bytes != c.live() {
@@ -288,14 +286,14 @@ func (c *core) firsts(st *device.Stream, keys map[string]uint64) (first map[uint
 // keyAt is the key of a record.
 func (c *core) keyAt(mem []byte, place uint64) ([]byte, error) {
 	used := c.counts.Seen.Used
-	if place < unit || place%unit != 0 || place+uint64(c.head()) > used {
+	if place < firstPlace || place%unit != 0 || place+uint64(c.head) > used {
 		return nil, fmt.Errorf("%s: a record at %d, of %d bytes that are used", family, place, used)
 	}
 	n := binary.LittleEndian.Uint64(mem[place+8:])
-	if n > used || place+uint64(recordBytes(c.valueBytes, int64(n))) > used {
+	if n > used || place+uint64(recordBytes(c.head, int64(n))) > used {
 		return nil, fmt.Errorf("%s: a record at %d of a key of %d bytes, and %d are used", family, place, n, used)
 	}
-	from := place + uint64(c.head())
+	from := place + uint64(c.head)
 	return mem[from : from+n], nil
 }
 
