@@ -282,8 +282,9 @@ template <class C, int SLOTS> struct View<C, 1, SLOTS, true> {
             u32 swapped = (order & LOW[b]) << (1 << b) | (order >> (1 << b) & LOW[b]);
             order ^= (order ^ swapped) & (0 - (first >> b & 1));
         }
-        u32 distance = (u32)lowest_bit(order | 1u << 31);
-        return m ? (distance << 1) + (dead >> (distance ^ first) & 1) : ~0u;
+        // What lies above a slot's bits in `first`, the number of a part, goes into the distance as it is.
+        u32 near = (u32)lowest_bit(order | 1u << 31), distance = near | (first & ~(u32)(SLOTS - 1));
+        return m ? (distance << 1) + (dead >> ((near ^ first) & (SLOTS - 1)) & 1) : ~0u;
     }
     __device__ __forceinline__ word pick(u32 i) const { return w[i & (SLOTS - 1)]; }
 };

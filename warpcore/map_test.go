@@ -109,6 +109,18 @@ func both[K, V any](t *testing.T, d *device.Device, v variant) {
 	}
 }
 
+// A window that one lane reads in several parts is filled in all of them.
+func TestPartsOfAWindow(t *testing.T) {
+	for _, v := range []variant{{4, 4, Packed, 32, 1, 1}, {4, 4, SoA, 32, 1, 1}, {8, 8, SoA, 16, 1, 1}} {
+		t.Run(v.String(), func(t *testing.T) {
+			testenv.Turn(t)
+			t.Parallel()
+			run := func() { both[uint32, uint32](t, openCPU(t), v) }
+			byWidth(v, run, run, run, run, func() { both[uint64, uint64](t, openCPU(t), v) }, run)
+		})
+	}
+}
+
 // A key beyond the reach of an insert into a full table is not put in a second time.
 func TestLongChains(t *testing.T) {
 	d := openCPU(t)
