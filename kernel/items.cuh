@@ -48,7 +48,7 @@ template <class Tile> constexpr bool ONE_BY_ONE = false;
 template <class Tile> constexpr bool ONE_BY_ONE = ALONE<Tile>;
 #endif
 // How many items ahead of the one that it works on a lane asks for memory.
-const u64 AHEAD = 32;
+const u64 AHEAD = 16;
 #else
 template <class Tile> constexpr bool ALONE = false;
 template <class Tile> constexpr bool ONE_BY_ONE = false;

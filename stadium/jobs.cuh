@@ -27,8 +27,8 @@ struct Job {
 };
 
 #if defined(WARPMAP_HOST)
-// A job that looks keys up, of row_of(i), and calls end(i, search) for each. What ahead and ahead_again find out stays until begin: they have seen
-// three times as many keys by then as lie between them.
+// A job that looks keys up, of row_of(i), and calls end(i, search) for each. What ahead and ahead_again find out stays until begin, which comes when
+// they have seen three times as many keys as they see at once.
 template <class P, class Row, class End> struct LookUpJob {
     struct Item {
         u64 j, i;

@@ -244,6 +244,12 @@ template <bool SUMS> struct UpdateJob : LookingJob {
 #endif
         // The user's operation is not between values that come: the first goes in as it is, and done brings the others.
         start(x.k, x.v);
+#if defined(WARPMAP_HOST)
+        if (ONE_BY_ONE<InsertTile> && s.at_once()) {
+            done(i);
+            return false;
+        }
+#endif
         return true;
     }
     __device__ __forceinline__ void done(u64 i) {

@@ -249,6 +249,23 @@ template <class C, class MEETS, bool REUSE, bool MULTI> struct Insert {
         free = ~0u;
     }
 
+#if defined(WARPMAP_HOST)
+    // at_once tells whether the key is in the part that is read first, as where it is PRESENT. It costs less than a round.
+    inline bool at_once() {
+        typedef typename Part<C, 1>::View_ V;
+        u32 from = p.first_slot() / Part<C, 1>::SLOTS * Part<C, 1>::SLOTS;
+        V first;
+        first.load(true, p.slots + p.slot_index(from) * C::SLOT_BYTES, 0);
+        u32 match = first.matches(p.stored);
+        if (!match) return false;
+        u32 i = (u32)lowest_bit(match);
+        place = p.slot_index(from + V::slot((int)i, 0));
+        was = load_relaxed(A::word_at(p.slots, place)); // from memory: it is there sooner than out of the vectors
+        outcome = PRESENT;
+        return true;
+    }
+#endif
+
     // round reads one part for every active lane's key, with the tile, and acts. It tells whether this lane's insertion
     // is still to be done.
     template <class Tile> __device__ __forceinline__ bool round(const Table& t, Tile g, bool active) {
@@ -285,7 +302,8 @@ template <class C, class MEETS, bool REUSE, bool MULTI> struct Insert {
                 // A key that is being written may be ours: then look again.
                 bool wait = !MULTI && !C::PACKED && g.any(on && s[j].matches(C::BUSY));
                 bool end = g.any(on && s[j].matches(C::EMPTY));
-                u32 order = s[j].first_free(g.shuffle(p.first_slot() ^ from, first + j), REUSE, g.rank());
+                // A lane on its own does not look for room where the key is.
+                u32 order = ONE_BY_ONE<Tile> && who ? ~0u : s[j].first_free(g.shuffle(p.first_slot() ^ from, first + j), REUSE, g.rank());
                 u32 here = g.min_of(on ? order : ~0u);
                 if (g.rank() != first + j || !active) continue;
                 if (who) {
