@@ -578,7 +578,7 @@ func (c *core) take(st *device.Stream, n, share int64, keys uint64, exact *frame
 	}()
 	last := false // the part had its last attempt
 	refused, why, err = frame.Inserter{
-		Try: firstBatch, Share: share, Keys: keys, KeyBytes: c.cfg.keyBytes,
+		Try: c.frame.Tries(firstBatch), Share: share, Keys: keys, KeyBytes: c.cfg.keyBytes,
 		Settle: func(int64) (uint64, error) {
 			if last || exact.Over() {
 				return 0, nil

@@ -411,7 +411,7 @@ func (c *core) insert(st *device.Stream, k *insertKernels, b frame.Rows) (refuse
 func (c *core) insertParts(st *device.Stream, k *insertKernels, b frame.Rows) (refused []int, why, err error) {
 	bound, moves, grown := false, false, 0
 	return frame.Inserter{
-		Try: firstBatch,
+		Try: c.frame.Tries(firstBatch),
 		Room: func(_ int64, bound bool) (int64, error) {
 			if bound {
 				return math.MaxInt64, nil

@@ -416,7 +416,7 @@ func (c *core) take(st *device.Stream, n, share int64, exact *frame.Exactly, lau
 	}
 	last := false
 	return frame.Inserter{
-		Try: firstBatch, Share: share,
+		Try: c.frame.Tries(firstBatch), Share: share,
 		Launch: func(p frame.Part) (err error) {
 			if last = p.Attempt == lastAttempt; p.Attempt > 0 {
 				err = c.reset(st)

@@ -331,7 +331,7 @@ func (l *lists) insert(st *device.Stream, exact bool, b frame.Rows) (refused []i
 		mode = bucketsExact
 	}
 	return frame.Inserter{
-		Try: firstBatch,
+		Try: l.keys.frame.Tries(firstBatch),
 		Launch: func(p frame.Part) error {
 			if err := l.reset(st); err != nil {
 				return err

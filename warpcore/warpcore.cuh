@@ -3,6 +3,7 @@
 //
 // C is the struct that says what the table holds, `config` in a program of Map.Program. k and v are the bits of a key and a value.
 #pragma once
+#include "items.cuh"
 #include "layout.h"
 #include "outcome.cuh"
 #include "slots.cuh"

@@ -125,6 +125,15 @@ func (x Inserter) Run(f *Frame, st *device.Stream, n, live int64) (refused []int
 	return refused, why, nil
 }
 
+// Tries is what a family tries at once that tries n on a GPU, where a launch costs as much as thousands of rows. On the CPU rows that are refused, and
+// those that fill a table beyond what it should have, cost more than launches.
+func (f *Frame) Tries(n int64) int64 {
+	if f.Device.Info().CUDA() {
+		return n
+	}
+	return max(1, n/16)
+}
+
 // ahead makes room for as many pairs as there are distinct keys in the batch, if that is more than the table has room for in all.
 func (x Inserter) ahead(f *Frame, st *device.Stream, n, live int64) (why, err error) {
 	room, err := x.Room(0, false)
