@@ -75,7 +75,8 @@ func newCPU(name string, cfg *config, c *cxx) *cpuBackend {
 	b.seed.Store(cfg.seed)
 	b.inf = Info{
 		Name: name, NUMA: -1, Model: cpuModel(), Arch: runtime.GOARCH,
-		Multiprocessors: runtime.NumCPU(), Memory: total, Shared: hostSharedBytes, CAS128: true, Stress: cfg.stress,
+		Multiprocessors: runtime.NumCPU(), Memory: total, Shared: hostSharedBytes, HugePages: hugePages("/"),
+		CAS128: true, Stress: cfg.stress,
 	}
 	return b
 }
@@ -156,7 +157,7 @@ func (b *cpuBackend) freeAfter(addr uint64, _ bool, streams []uintptr, _ uintptr
 
 // reserve maps addresses that nothing can be read from.
 func (b *cpuBackend) reserve(n int64) (addr uint64, granule int64, err error) {
-	mem, err := mmap(n, false)
+	mem, err := mmapFrom(hugePage, wholePages(n), false)
 	if err != nil {
 		return 0, 0, &OutOfMemoryError{"addresses of " + b.inf.Name, n, 0}
 	}
@@ -171,6 +172,7 @@ func (b *cpuBackend) back(addr uint64, n int64) (uintptr, error) {
 		b.unclaim(n)
 		return 0, &OutOfMemoryError{b.inf.Name, n, 0}
 	}
+	adviseHuge(uintptr(addr), n)
 	return 0, nil
 }
 
@@ -183,7 +185,7 @@ func (b *cpuBackend) unback(addr uint64, p part) error {
 	return nil
 }
 
-func (b *cpuBackend) unreserve(addr uint64, n int64) error { return munmap(uintptr(addr), n) }
+func (b *cpuBackend) unreserve(addr uint64, n int64) error { return munmap(uintptr(addr), wholePages(n)) }
 
 // syncAll has nothing to wait for: the work of a call is done when it returns.
 func (b *cpuBackend) syncAll() error { return nil }

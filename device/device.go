@@ -104,6 +104,7 @@ type Info struct {
 	Memory          int64  // bytes
 	L2              int64  // bytes of last-level cache; 0 where unknown
 	Shared          int64  // bytes of shared memory that a block can have
+	HugePages       bool   // of the CPU: the system gives large memory pages of 2 MiB, so that random accesses seldom miss the TLB
 	CAS128          bool   // has a 128-bit compare-and-swap, and a compiler that knows it
 	Stress          bool   // lanes of the CPU device lose the thread at random: see WithStress
 	UUID            string // of a GPU: tells it apart in every process, as "GPU-…" in CUDA_VISIBLE_DEVICES

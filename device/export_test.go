@@ -1,3 +1,6 @@
 package device
 
-var HostMemoryOf = hostMemory
+var (
+	HostMemoryOf = hostMemory
+	HugePagesOf  = hugePages
+)

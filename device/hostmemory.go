@@ -49,6 +49,12 @@ func hostMemory(root string) (free, total int64) {
 // memory.stat that the kernel drops when memory is short.
 type groupFiles struct{ mount, limit, usage, cache string }
 
+// hugePages tells whether the system gives huge pages to memory that asks for them. root is as for hostMemory.
+func hugePages(root string) bool {
+	mode, _ := os.ReadFile(filepath.Join(root, "sys/kernel/mm/transparent_hugepage/enabled"))
+	return strings.Contains(string(mode), "[madvise]") || strings.Contains(string(mode), "[always]")
+}
+
 // number reads a file that is one number; version 2 writes "max" where there is no bound.
 func number(dir, name string) (n int64, ok bool) {
 	data, err := os.ReadFile(filepath.Join(dir, name))

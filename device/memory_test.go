@@ -2,6 +2,7 @@ package device_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -570,6 +571,51 @@ func TestLiveNamesWhoAllocated(t *testing.T) {
 			t.Errorf("%v", live)
 		}
 	})
+}
+
+// Huge pages are told of where they are given to who asks for them; large memory and that of a Range ask.
+func TestHugePages(t *testing.T) {
+	root := t.TempDir()
+	dir := filepath.Join(root, "sys/kernel/mm/transparent_hugepage")
+	must(t, os.MkdirAll(dir, 0o755))
+	for mode, want := range map[string]bool{"[always] madvise never": true, "always [madvise] never": true, "always madvise [never]": false} {
+		must(t, os.WriteFile(filepath.Join(dir, "enabled"), []byte(mode+"\n"), 0o644))
+		if device.HugePagesOf(root) != want {
+			t.Errorf("%s: %t", mode, !want)
+		}
+	}
+	d := openCPU(t)
+	if device.HugePagesOf(t.TempDir()) || !d.Info().HugePages {
+		t.Skip("this system has none")
+	}
+	large, err := device.Make[byte](d, 8<<20)
+	must(t, err)
+	defer func() { must(t, large.Free()) }()
+	r, err := device.Reserve(d, 64<<20)
+	must(t, err)
+	defer func() { must(t, r.Free()) }()
+	must(t, r.Resize(4<<20))
+	must(t, r.Resize(8<<20))
+	maps, err := os.ReadFile("/proc/self/smaps")
+	must(t, err)
+	for what, at := range map[string]uint64{"a Slice": large.Addr(), "a Range": r.Slice().Addr(), "what a Range grew by": r.Slice().Addr() + 6<<20} {
+		if asked, ok := asksForHugePages(string(maps), at); !ok || !asked || at%(2<<20) != 0 {
+			t.Errorf("%s at %#x: mapped %t, asks for huge pages %t", what, at, ok, asked)
+		}
+	}
+}
+
+// asksForHugePages looks up an address in what Linux tells of a process's mappings.
+func asksForHugePages(smaps string, at uint64) (asked, ok bool) {
+	for line := range strings.Lines(smaps) {
+		var from, to uint64
+		if n, _ := fmt.Sscanf(line, "%x-%x ", &from, &to); n == 2 {
+			ok = from <= at && at < to
+		} else if flags, is := strings.CutPrefix(line, "VmFlags:"); is && ok {
+			return slices.Contains(strings.Fields(flags), "hg"), true
+		}
+	}
+	return false, false
 }
 
 // A container's bound is the device's.

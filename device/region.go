@@ -103,15 +103,10 @@ func releaseRegions(done []*region) {
 
 // makeRegion reserves a region, and maps the worker's part.
 func makeRegion() (*region, error) {
-	mem, err := mmap(2*hostRegionBytes, false)
+	base, err := mmapFrom(hostRegionBytes, hostRegionBytes, false)
 	if err != nil {
 		return nil, err
 	}
-	base := (mem + hostRegionBytes - 1) &^ (hostRegionBytes - 1)
-	if base > mem {
-		munmap(mem, int64(base-mem))
-	}
-	munmap(base+hostRegionBytes, int64(mem+hostRegionBytes-base))
 	if err := mprotect(base, hostWorkerBytes); err != nil {
 		munmap(base, hostRegionBytes)
 		return nil, err
@@ -153,17 +148,24 @@ func mmapLarge(n int64) (uintptr, error) {
 	if n < hugePage {
 		return mmap(n, true)
 	}
-	n = wholePages(n)
-	mem, err := mmap(n+hugePage, true)
+	base, err := mmapFrom(hugePage, wholePages(n), true)
+	if err == nil {
+		adviseHuge(base, n)
+	}
+	return base, err
+}
+
+// mmapFrom is mmap of whole pages to an address that is a multiple of align.
+func mmapFrom(align uintptr, n int64, used bool) (uintptr, error) {
+	mem, err := mmap(n+int64(align), used)
 	if err != nil {
 		return 0, err
 	}
-	base := (mem + hugePage - 1) &^ (hugePage - 1)
+	base := (mem + align - 1) &^ (align - 1)
 	if base > mem {
 		munmap(mem, int64(base-mem))
 	}
-	munmap(base+uintptr(n), int64(mem+hugePage-base))
-	adviseHuge(base, n)
+	munmap(base+uintptr(n), int64(mem+align-base))
 	return base, nil
 }
 

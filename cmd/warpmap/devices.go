@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"runtime"
 	"strconv"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -32,13 +33,23 @@ func devicesCommand() *cobra.Command {
 				return printJSON(cmd.OutOrStdout(), out)
 			}
 			t := newTable(cmd)
-			t.AppendHeader(table.Row{"device", "model", "arch", "units", "memory", "PCI", "NUMA", "128-bit swap",
+			t.AppendHeader(table.Row{"device", "model", "arch", "units", "memory", "huge pages", "PCI", "NUMA", "128-bit swap",
 				"compiler", "driver"})
 			for _, i := range found {
-				t.AppendRow(table.Row{i.Name, i.Model, i.Arch, i.Multiprocessors, device.Bytes(i.Memory), orDash(i.PCI),
+				huge := "-"
+				if !i.CUDA() {
+					huge = strconv.FormatBool(i.HugePages)
+				}
+				t.AppendRow(table.Row{i.Name, i.Model, i.Arch, i.Multiprocessors, device.Bytes(i.Memory), huge, orDash(i.PCI),
 					numa(i.NUMA), i.CAS128, orDash(i.Compiler), orDash(i.Driver)})
 			}
 			render(t, cmd.OutOrStdout())
+			for _, i := range found {
+				if !i.CUDA() && !i.HugePages && runtime.GOOS == "linux" {
+					fmt.Fprintf(cmd.OutOrStdout(), "%s: faster with huge pages: as root, write madvise to "+
+						"/sys/kernel/mm/transparent_hugepage/enabled\n", i.Name)
+				}
+			}
 			for _, p := range problems {
 				fmt.Fprintln(cmd.OutOrStdout(), "not usable:", p)
 			}
