@@ -33,15 +33,15 @@ func devicesCommand() *cobra.Command {
 				return printJSON(cmd.OutOrStdout(), out)
 			}
 			t := newTable(cmd)
-			t.AppendHeader(table.Row{"device", "model", "arch", "units", "memory", "huge pages", "PCI", "NUMA", "128-bit swap",
-				"compiler", "driver"})
+			t.AppendHeader(table.Row{"device", "model", "arch", "units", "memory", "huge pages", "PCI", "NUMA",
+				"128-bit swap", "compiler", "driver"})
 			for _, i := range found {
 				huge := "-"
 				if !i.CUDA() {
 					huge = strconv.FormatBool(i.HugePages)
 				}
-				t.AppendRow(table.Row{i.Name, i.Model, i.Arch, i.Multiprocessors, device.Bytes(i.Memory), huge, orDash(i.PCI),
-					numa(i.NUMA), i.CAS128, orDash(i.Compiler), orDash(i.Driver)})
+				t.AppendRow(table.Row{i.Name, i.Model, i.Arch, i.Multiprocessors, device.Bytes(i.Memory), huge,
+					orDash(i.PCI), numa(i.NUMA), i.CAS128, orDash(i.Compiler), orDash(i.Driver)})
 			}
 			render(t, cmd.OutOrStdout())
 			for _, i := range found {
