@@ -185,7 +185,9 @@ func (b *cpuBackend) unback(addr uint64, p part) error {
 	return nil
 }
 
-func (b *cpuBackend) unreserve(addr uint64, n int64) error { return munmap(uintptr(addr), wholePages(n)) }
+func (b *cpuBackend) unreserve(addr uint64, n int64) error {
+	return munmap(uintptr(addr), wholePages(n))
+}
 
 // syncAll has nothing to wait for: the work of a call is done when it returns.
 func (b *cpuBackend) syncAll() error { return nil }
