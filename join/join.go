@@ -13,8 +13,8 @@
 //
 // # Keys
 //
-// Numbers, text, binary values, booleans, dates, times, timestamps and durations can be keys. Values are compared, not
-// bytes: an int32 -1 equals an int64 -1, and equals no uint64. Times, timestamps and durations of different units are
+// Numbers, text, binary values, UUIDs, booleans, dates, times, timestamps and durations can be keys. Values are
+// compared, not bytes: an int32 -1 equals an int64 -1, and equals no uint64; but a UUID is 16 bytes. Times, timestamps and durations of different units are
 // compared exactly, and so are date32 and date64. Timestamps with a time zone are instants, whatever the zone. They do
 // not join with timestamps without a zone; integers do not join with dates, nor dates with timestamps: such pairs are
 // errors. Decimals are compared as numbers, whatever their scales. For floats, -0 equals 0 and NaN equals NaN, as in

@@ -277,8 +277,8 @@ func keyColumn(side string, s *arrow.Schema, name string) (int, domain, error) {
 	d, ok := domainOf(t)
 	if !ok {
 		return 0, domain{}, &keyTypeError{side, at[0], fmt.Sprintf(
-			"key column %q of the %s side is %s: not a key type (numbers, text, binary values, booleans, dates, "+
-				"times, timestamps and durations are)", name, side, t)}
+			"key column %q of the %s side is %s: not a key type (numbers, text, binary values, UUIDs, booleans, "+
+				"dates, times, timestamps and durations are)", name, side, t)}
 	}
 	return at[0], d, nil
 }

@@ -381,7 +381,7 @@ func (p *parquetFile) arrays(group, field int) (arrays []arrow.Array, err error)
 func (p *parquetFile) key(group, field int, wide bool, want *wanted) (keyData, error) {
 	col, t := p.flat(field), p.schema.Field(field).Type
 	if d, ok := wideDomain(t); wide && ok && col != nil && (d.kind == "string" || d.kind == "binary") &&
-		col.PhysicalType() == parquet.Types.ByteArray {
+		(col.PhysicalType() == parquet.Types.ByteArray || col.PhysicalType() == parquet.Types.FixedLenByteArray) {
 		v, err := p.vec(group, field, nil)
 		return keyData{v: v}, err
 	}

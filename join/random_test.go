@@ -16,6 +16,7 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/extensions"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/testenv"
@@ -54,6 +55,8 @@ func keyKinds() []keyKind {
 		{[]arrow.DataType{arrow.BinaryTypes.Binary}, []string{"", "\x00", "\x00\x00", "\xff\xfe", "a\x00b", "a\x00c"}, blob, true},
 		{[]arrow.DataType{i.Float64}, []string{"0.5", "-0.5", "0", "-0", "1e300", "0.1", "3"}, number, false},
 		{[]arrow.DataType{f.Date32}, []string{"1969-12-31", "1970-01-01", "2024-02-29"}, date, false},
+		{[]arrow.DataType{extensions.NewUUIDType()}, []string{"00000000-0000-0000-0000-000000000000", "00000000-0000-0000-0000-000000000001",
+			"c4ca4238-a0b9-2382-0dcc-509a6f75849b", "c4ca4238-a0b9-2382-0dcc-509a6f75849c"}, date, false},
 	}
 }
 
@@ -112,7 +115,7 @@ func randomJoin(t *testing.T, d *device.Device, sqlite string, seed uint64) {
 			} else {
 				raw[k] = values
 			}
-			binary = binary || kind.binary
+			binary = binary || kind.binary || kind.types[0].ID() == arrow.EXTENSION // which text looks like, but is not
 		}
 		formats := []string{".parquet", ".arrow"}
 		// What text says of a column's type are its values, which must not look like others'.

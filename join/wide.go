@@ -11,6 +11,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/decimal256"
+	"github.com/apache/arrow-go/v18/arrow/extensions"
 )
 
 // Keys that are no numbers of up to 16 bytes together are hashed to 8 bytes, which the table has; and what it finds is
@@ -35,6 +36,8 @@ func wideDomain(t arrow.DataType) (domain, bool) {
 		return domain{kind: "boolean"}, true
 	case arrow.DecimalType:
 		return domain{kind: "decimal", unit: int64(t.GetScale())}, true
+	case *extensions.UUIDType: // its 16 bytes
+		return domain{kind: "binary"}, true
 	case *arrow.DictionaryType:
 		d, ok := wideDomain(t.ValueType)
 		return d, ok && (d.kind == "string" || d.kind == "binary")
@@ -47,6 +50,8 @@ func wideDomain(t arrow.DataType) (domain, bool) {
 func (k *key) canonical(a arrow.Array, drop int, ok []bool) (*vec, error) {
 	v := &vec{n: a.Len()}
 	switch a := a.(type) {
+	case *extensions.UUIDArray:
+		return k.canonical(a.Storage(), drop, ok)
 	case *array.String:
 		texts(v, a.ValueOffsets(), a.ValueBytes())
 	case *array.LargeString:

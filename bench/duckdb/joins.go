@@ -14,10 +14,10 @@ import (
 type join struct {
 	name         string
 	build, probe file
-	on           [2]string // the key's column on the build side, and on the probe side
-	sql          string    // of b and p, the two sides
-	args         []string  // of warpmap
-	out          string    // the output's suffix; empty where there is no output but a number
+	on           on
+	sql          string   // of b and p, the two sides
+	args         []string // of warpmap
+	out          string   // the output's suffix; empty where there is no output but a number
 }
 
 // file is an input: given, or made from those given.
@@ -37,18 +37,91 @@ var (
 	ordersCSV       = file{"orders.csv", "SELECT * FROM $orders"}
 	lineitemCSV     = file{"lineitem.csv", "SELECT * FROM $lineitem"}
 
-	numbers = [2]string{"o_orderkey", "l_orderkey"}
-	texts   = [2]string{"o_letters", "l_letters"}
+	numbers = on{{"o_orderkey", "l_orderkey"}}
+	texts   = on{{"o_letters", "l_letters"}}
+	pairs   = on{{"o_orderkey", "l_orderkey"}, {"o_rest", "l_rest"}}
 
-	joins = []join{
+	joins = slices.Concat([]join{
 		{"inner", orders, lineitem, numbers, allColumns, nil, ".parquet"},
 		{"semi", half, lineitem, numbers, "SELECT p.* FROM p SEMI JOIN b ON $on", []string{"--how", "semi"}, ".parquet"},
 		{"anti", half, lineitem, numbers, "SELECT p.* FROM p ANTI JOIN b ON $on", []string{"--how", "anti"}, ".parquet"},
-		{"count", orders, lineitem, numbers, "SELECT count(*) FROM p JOIN b ON $on", []string{"--count"}, ""},
+		count("count", orders, lineitem, numbers),
 		{"strings", ordersLetters, lineitemLetters, texts, allColumns, nil, ".parquet"},
 		{"csv", ordersCSV, lineitemCSV, numbers, allColumns, nil, ".csv"},
-	}
+	}, anyKeys())
 )
+
+// on are the pairs of columns that are to be equal: of the build side, and of the probe side.
+type on [][2]string
+
+func (o on) flag() string {
+	var pairs []string
+	for _, p := range o {
+		pairs = append(pairs, p[0]+"="+p[1])
+	}
+	return strings.Join(pairs, ",")
+}
+
+func (o on) sql() string {
+	var pairs []string
+	for _, p := range o {
+		pairs = append(pairs, "b."+p[0]+" = p."+p[1])
+	}
+	return strings.Join(pairs, " AND ")
+}
+
+// keys are the names of the build side's columns, which SQL leaves out.
+func (o on) keys() string {
+	var keys []string
+	for _, p := range o {
+		keys = append(keys, p[0])
+	}
+	return strings.Join(keys, ", ")
+}
+
+func count(name string, build, probe file, o on) join {
+	return join{name, build, probe, o, "SELECT count(*) FROM p JOIN b ON $on", []string{"--count"}, ""}
+}
+
+// TPC-H's keys lie close together; those of most data do not. anyKeys are joins of the same rows by other keys, each with a count and with all
+// columns.
+func anyKeys() (out []join) {
+	hashed := func(key string) string { return "CAST(hash(" + key + ") >> 1 AS BIGINT)" }
+	ordered := "(SELECT *, row_number() OVER () - 1 AS rn FROM %s)"
+	sides := []struct {
+		name         string
+		build, probe string // statements, or expressions of the key $k
+		on           on
+	}{
+		{"hashed", hashed("$k"), hashed("$k"), numbers},
+		{"uuid", "CAST(md5($k::VARCHAR) AS UUID)", "CAST(md5($k::VARCHAR) AS UUID)", numbers},
+		{"text", "'order-' || hash($k)::VARCHAR", "'order-' || hash($k)::VARCHAR", numbers},
+		{"two-columns", "SELECT * REPLACE (" + hashed("o_orderkey // 8") + " AS o_orderkey), (o_orderkey % 8)::INTEGER AS o_rest FROM $orders",
+			"SELECT * REPLACE (" + hashed("l_orderkey // 8") + " AS l_orderkey), (l_orderkey % 8)::INTEGER AS l_rest FROM $lineitem", pairs},
+		// The order of rank r comes 1/r times as often as the first: Zipf's law with the exponent 1.
+		{"skewed", hashed("$k"), "SELECT * EXCLUDE (rank) REPLACE (" + hashed("rank // 8 * 32 + rank % 8 + 1") + " AS l_orderkey) FROM (SELECT *, " +
+			"least((SELECT count(*) FROM $orders), exp(hash(l_orderkey, l_linenumber) / 18446744073709551616 * " +
+			"ln((SELECT count(*) FROM $orders))))::BIGINT - 1 AS rank FROM $lineitem)", numbers},
+		// Ten rows of each side have one key.
+		{"many-to-many", "SELECT * EXCLUDE (rn) REPLACE (" + hashed("rn // 10") + " AS o_orderkey) FROM " + fmt.Sprintf(ordered, "$orders"),
+			"SELECT * EXCLUDE (rn) REPLACE (" + hashed("rn % ((SELECT count(*) FROM $orders) // 10)") + " AS l_orderkey) FROM " +
+				fmt.Sprintf(ordered, "$lineitem") + " WHERE rn < (SELECT count(*) FROM $orders)", numbers},
+		{"few-match", hashed("$k"), "CASE WHEN hash(l_orderkey, l_linenumber) % 100 = 0 THEN " + hashed("$k") + " ELSE " + hashed("$k, 7") + " END",
+			numbers},
+	}
+	statement := func(x, table, key string) string {
+		if !strings.HasPrefix(x, "SELECT") {
+			x = "SELECT * REPLACE (" + x + " AS " + key + ") FROM $" + table
+		}
+		return strings.ReplaceAll(x, "$k", key)
+	}
+	for _, s := range sides {
+		build := file{"orders-" + s.name + ".parquet", statement(s.build, "orders", "o_orderkey")}
+		probe := file{"lineitem-" + s.name + ".parquet", statement(s.probe, "lineitem", "l_orderkey")}
+		out = append(out, count(s.name+"-count", build, probe, s.on), join{s.name, build, probe, s.on, allColumns, nil, ".parquet"})
+	}
+	return out
+}
 
 const allColumns = "SELECT p.*, b.* EXCLUDE ($key) FROM p JOIN b ON $on"
 
@@ -127,8 +200,8 @@ func measure(o options, j join) (r result) {
 	}
 	theirs, ours := filepath.Join(o.work, "out-duckdb"+j.out), filepath.Join(o.work, "out-warpmap"+j.out)
 	statement := "WITH b AS (FROM " + scan(j.build.path(o)) + "), p AS (FROM " + scan(j.probe.path(o)) + ") " +
-		strings.NewReplacer("$on", "b."+j.on[0]+" = p."+j.on[1], "$key", j.on[0]).Replace(j.sql)
-	args := append([]string{"join", "--json", j.build.path(o), j.probe.path(o), "--on", j.on[0] + "=" + j.on[1]}, j.args...)
+		strings.NewReplacer("$on", j.on.sql(), "$key", j.on.keys()).Replace(j.sql)
+	args := append([]string{"join", "--json", j.build.path(o), j.probe.path(o), "--on", j.on.flag()}, j.args...)
 	if j.out != "" {
 		defer os.Remove(theirs)
 		defer os.Remove(ours)

@@ -17,8 +17,8 @@ import (
 )
 
 // joinLong says what a join does.
-var joinLong = `join joins files on one or more columns of numbers, text, binary values, booleans, dates, times or
-timestamps.
+var joinLong = `join joins files on one or more columns of numbers, text, binary values, UUIDs, booleans, dates, times
+or timestamps.
 
 BUILD is read whole and its keys go into a hash table on the device; PROBE streams past it. Make the smaller file BUILD.
 Where BUILD takes more than --memory (left out: half of the machine's) both go to temporary files, in the folder that
