@@ -5,8 +5,8 @@
 // nothing to do; round(tile, active) goes on; done(i) ends it. With a span, a block takes so many items in a row; blocks begin in
 // their order, so at any time a GPU works on one stretch of them.
 //
-// On the CPU device a lane on its own takes items in a row (Stretch::alone), 32 at a time. Before it begins with these, a job's ahead asks for the memory
-// that the next 32 will touch; what takes another round waits until all 32 have had theirs. So the cache misses of 32 items overlap, as those of a
+// On the CPU device a lane on its own takes items in a row (Stretch::alone), 16 at a time. Before it begins with these, a job's ahead asks for the memory
+// that the next 16 will touch; what takes another round waits until all 16 have had theirs. So the cache misses of 16 items overlap, as those of a
 // GPU's warps do.
 //
 // The two differ in where a warp keeps the items that it has loaded ahead. One loop for both was tried, and is not as good for

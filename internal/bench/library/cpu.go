@@ -51,7 +51,7 @@ func cpu(d *device.Device, o bench.FigOptions) (fig *bench.Fig, err error) {
 			"data in Go slices, in batches of a million keys where nothing else is said; device and Go map in turn, the median of 5 rounds after one to warm " +
 				"up, or where a round takes more than 2 s, of 3; compiling is not in it",
 			"a Go map is read by as many goroutines as the device has threads, and written to by one; times is how many times as fast as the Go map warpmap is",
-			"the machine's limit is random reads of 64 bytes, the next 32 of which are asked for ahead, over as much memory as the table of 4+4 bytes has",
+			"the machine's limit is random reads of 64 bytes, the next 16 of which are asked for ahead, over as much memory as the table of 4+4 bytes has",
 		},
 		Plots: []bench.Plot{
 			{Name: "rates", Title: "The CPU device beside a Go map", X: "work", Y: "times", Series: "threads"},
