@@ -96,7 +96,7 @@ func (c *columnJoin) readBits(ctx context.Context, p *parquetFile, low, high int
 	if b.beyond.Load() || b.twice.Load() && c.How == Inner {
 		return nil, nil
 	}
-	c.sum.BuildRows, c.sum.Near = p.rows, true
+	c.sum.BuildRows, c.sum.Near, c.sum.Table = p.rows, true, ""
 	c.low, c.high, c.known = []int64{low}, []int64{high}, []bool{true}
 	c.Progress(Progress{"build", p.rows, p.rows})
 	return b, c.small()

@@ -72,7 +72,10 @@ func (j *joiner) makeIndex(ctx context.Context, keys *packed) (err error) {
 		j.Progress(Progress{"build", int64(done), j.sum.BuildRows})
 	})
 	if err == nil {
-		j.sum.Near = j.index.near()
+		j.sum.Near, j.sum.Table = j.index.near(), ""
+		if j.index.usesTables() {
+			j.sum.Table = j.family
+		}
 	}
 	return err
 }

@@ -61,6 +61,9 @@ func (c *columnJoin) match(ctx context.Context, u *unit) error {
 	defer func() {
 		for _, d := range columns {
 			d.release()
+			if d.v != nil {
+				d.v.spare()
+			}
 		}
 	}()
 	for i, k := range c.joiner.plan.keys {

@@ -15,10 +15,11 @@ import (
 type Filter int
 
 const (
-	// FilterAuto uses a filter on the CPU device, where a look-up costs several times what the filter costs. The filter
-	// is made once half as many keys as the build side has were looked up in vain. It is asked while fewer than a third
-	// of a block's keys are in the table. On a GPU there is no filter, because look-ups take no time beside the reading
-	// of files; nor is there one with stadium's tables, which have a filter of their own.
+	// FilterAuto uses a filter on the CPU device before a table of a family (Options.Table), where a look-up costs
+	// several times what the filter costs. The join's own table has no use for one. The filter is made once half as
+	// many keys as the build side has were looked up in vain. It is asked while fewer than a third of a block's keys
+	// are in the table. On a GPU there is no filter, because look-ups take no time beside the reading of files; nor is
+	// there one with stadium's tables, which have a filter of their own.
 	FilterAuto Filter = iota
 	FilterOn          // use a filter from the first look-up on
 	FilterOff         // use no filter

@@ -28,7 +28,7 @@ type opener struct {
 	devices []*device.Device // none for makers that need none
 	family  table.Family
 	filter  Filter
-	near    bool // keys that lie close together get no table, but a row number each
+	near    bool // on a CPU: keys that lie close together get a row number each, and others a table of the join's own
 	pinned  int  // keys that a buffer of pinned memory holds; 0 for no such buffers
 }
 
@@ -44,10 +44,18 @@ type level[R uint32 | uint64] interface {
 	close() error
 }
 
+// filler is a level that is no table of a family, and gets all its words at once: it does what the function fill does.
+type filler[R uint32 | uint64] interface {
+	fill(words []uint64, ok []bool, always bool) (unique bool, reps []R)
+}
+
 // openLevel opens a table for words of so many bytes, of which those count that are ok.
 func openLevel[R uint32 | uint64](by opener, bytes int, words []uint64, ok []bool) (level[R], error) {
 	if by.near {
 		if l := openNear[R](words, ok, bytes); l != nil {
+			return l, nil
+		}
+		if l, is := any(newOwn()).(level[R]); is {
 			return l, nil
 		}
 	}
@@ -87,7 +95,9 @@ type index[R uint32 | uint64] struct {
 	unique bool
 	start  []R
 	rows   []R
-	wide   []*vec // the build's wide keys
+	wide   []*vec      // the build's wide keys
+	both   *own        // where set, the last level's, of two words of a key at once
+	pair   [2][]uint64 // the build's, then
 
 	scratch sync.Pool // of *scratch[R]
 }
@@ -107,6 +117,8 @@ type matcher interface {
 	distinct() bool
 	// near tells that no key needed a table.
 	near() bool
+	// usesTables tells that a table of a family has keys.
+	usesTables() bool
 	// matches tells how many build rows a representative stands for.
 	matches(rep int64) int
 	// match is the k-th of them, in build order.
@@ -123,8 +135,10 @@ func newIndex(ctx context.Context, by opener, p *keyPlan, keys *packed, progress
 	}
 	x, err := anyIndex(ctx, by, p, keys, progress)
 	for tries := 0; err == errSameHash && tries < 8; tries++ {
-		p.seed = maphash.MakeSeed()
-		p.hash(keys.wide, keys.words[0])
+		if p.wide {
+			p.seed = maphash.MakeSeed()
+			p.hash(keys.wide, keys.words[0])
+		}
 		x, err = anyIndex(ctx, by, p, keys, progress)
 	}
 	return x, err
@@ -151,7 +165,18 @@ func buildIndex[R uint32 | uint64](ctx context.Context, by opener, p *keyPlan, k
 		}
 	}()
 	words, bytes := keys.words[0], p.bytes[0]
-	if p.two() {
+	if l := newOwn(); p.two() && by.near {
+		if last, is := any(l).(level[R]); is {
+			x.last, x.both, x.pair = last, l, keys.words
+			words = make([]uint64, n)
+			inPieces(n, func(_, from, to int) {
+				for i := from; i < to; i++ {
+					words[i] = l.both(keys.words[0][i], keys.words[1][i])
+				}
+			})
+		}
+	}
+	if p.two() && x.both == nil {
 		if x.words[0], err = openLevel[R](by, p.bytes[0], keys.words[0], keys.ok); err != nil {
 			return nil, err
 		}
@@ -177,16 +202,18 @@ func buildIndex[R uint32 | uint64](ctx context.Context, by opener, p *keyPlan, k
 			}
 		}
 	}
-	if x.last, err = openLevel[R](by, bytes, words, keys.ok); err != nil {
-		return nil, err
+	if x.last == nil {
+		if x.last, err = openLevel[R](by, bytes, words, keys.ok); err != nil {
+			return nil, err
+		}
 	}
 	unique, reps, err := fill(ctx, x.last, words, keys.ok, false, progress)
 	if err != nil || unique {
 		return x, err
 	}
-	if p.wide {
+	if p.wide || x.both != nil {
 		same := slices.Clone(keys.ok)
-		verify(keys.wide, keys.wide, reps, same)
+		x.verify(keys, reps, same)
 		if !slices.Equal(same, keys.ok) {
 			return nil, errSameHash
 		}
@@ -217,7 +244,7 @@ func buildIndex[R uint32 | uint64](ctx context.Context, by opener, p *keyPlan, k
 // or not all words differ.
 func fill[R uint32 | uint64](ctx context.Context, l level[R], words []uint64, ok []bool, always bool,
 	progress func(int)) (unique bool, reps []R, err error) {
-	if n, is := l.(*near[R]); is {
+	if n, is := l.(filler[R]); is {
 		unique, reps = n.fill(words, ok, always)
 		if progress != nil {
 			progress(len(words))
@@ -282,7 +309,7 @@ func (x *index[R]) find(keys *packed, reps []int64) error {
 	s, _ := x.scratch.Get().(*scratch[R])
 	if s == nil || cap(s.buf) < n {
 		s = &scratch[R]{buf: make([]R, n), found: make([]bool, n), hit: make([]bool, n)}
-		if x.words[0] != nil {
+		if x.words[0] != nil || x.both != nil {
 			s.other, s.comb = make([]R, n), make([]uint64, n)
 		}
 	}
@@ -290,6 +317,12 @@ func (x *index[R]) find(keys *packed, reps []int64) error {
 	buf, found, hit := s.buf[:n], s.found[:n], s.hit[:n]
 	copy(hit, keys.ok)
 	words := keys.words[0]
+	if x.both != nil {
+		words = s.comb[:n]
+		for i := range words {
+			words[i] = x.both.both(keys.words[0][i], keys.words[1][i])
+		}
+	}
 	if x.words[0] != nil {
 		if err := x.words[0].find(keys.words[0], buf, found); err != nil {
 			return err
@@ -318,15 +351,25 @@ func (x *index[R]) find(keys *packed, reps []int64) error {
 		return err
 	}
 	and(hit, found)
-	if keys.wide != nil && x.wide != nil {
-		verify(x.wide, keys.wide, buf, hit)
-	}
+	x.verify(keys, buf, hit)
 	for i, r := range buf {
 		if reps[i] = -1; hit[i] {
 			reps[i] = int64(r)
 		}
 	}
 	return nil
+}
+
+// verify takes those rows out of hit whose keys are others than their representatives', where a word does not tell.
+func (x *index[R]) verify(keys *packed, reps []R, hit []bool) {
+	if x.both != nil {
+		for i, r := range reps {
+			hit[i] = hit[i] && x.pair[0][r] == keys.words[0][i] && x.pair[1][r] == keys.words[1][i]
+		}
+	}
+	if keys.wide != nil && x.wide != nil {
+		verify(x.wide, keys.wide, reps, hit)
+	}
 }
 
 func and(a, b []bool) {
@@ -340,6 +383,13 @@ func (x *index[R]) distinct() bool { return x.unique }
 func (x *index[R]) near() bool {
 	_, all := x.last.(*near[R])
 	return all && x.words[0] == nil
+}
+
+func (x *index[R]) usesTables() bool {
+	return slices.ContainsFunc(x.levels(), func(l level[R]) bool {
+		_, filled := l.(filler[R])
+		return !filled
+	})
 }
 
 func (x *index[R]) matches(rep int64) int {

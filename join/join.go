@@ -36,6 +36,10 @@
 // whatever the device: semi and anti joins, and counts of inner joins whose build side has no key twice. They look keys
 // up as the pages are decoded, which costs less than packing the keys for a table.
 //
+// On the CPU device, other keys get a table of the join's own if no family of tables is named and Options.Filter is not
+// FilterOn. It is made in parts that fit a core's cache, needs no kernel, and each goroutine looks its own block of
+// keys up.
+//
 // # Several devices
 //
 // If there are several devices (Options.Beside, or what Options.Open gives), each has a copy of the keys' table, and
@@ -44,8 +48,8 @@
 //
 // # A filter in front
 //
-// On the CPU device, if most probe rows have no match, a filter of a few bits a key stands before the table
-// (Options.Filter). There look-ups are most of the work of such a join, and asking the filter costs much less. On a GPU
+// On the CPU device, if a family is named and most probe rows have no match, a filter of a few bits a key stands before
+// the table (Options.Filter). There look-ups are most of the work of such a join, and asking the filter costs much less. On a GPU
 // a filter is of no use: to look up a block of keys takes no time beside reading and packing them.
 //
 // # From Parquet to Parquet
@@ -142,7 +146,8 @@ type Options struct {
 	NullsEqual bool
 
 	// Table is the family of the maps that hold the keys: one of warpmap.Families. If it is empty, the family is
-	// DefaultTable, or there is no table because the keys lie close together.
+	// DefaultTable on a GPU; on the CPU device there is no table if the keys lie close together, else one of the join's
+	// own.
 	Table table.Family
 	// Filter says whether a filter finds most keys without a match before they are looked up.
 	Filter Filter
@@ -197,7 +202,7 @@ type Progress struct {
 type Summary struct {
 	How       string       `json:"how"`
 	Device    string       `json:"device"`
-	Table     table.Family `json:"table"`
+	Table     table.Family `json:"table"` // the family of the tables; empty if none was used
 	BuildRows int64        `json:"build_rows"`
 	ProbeRows int64        `json:"probe_rows"`
 	OutRows   int64        `json:"out_rows"`

@@ -214,10 +214,37 @@ func concat(vecs []*vec) *vec {
 		out.joinCodes(vecs, same)
 		return out
 	}
-	for _, v := range vecs {
-		out.appendPlain(v.plain(), rows)
-	}
+	out.joinPlain(vecs)
 	return out
+}
+
+// joinPlain takes the values of several, without dictionaries, side by side.
+func (v *vec) joinPlain(vecs []*vec) {
+	plain, rows, text := make([]*vec, len(vecs)), make([]int, len(vecs)+1), make([]int, len(vecs)+1)
+	inParallel(len(vecs), func(i int) { plain[i] = vecs[i].plain() })
+	for i, p := range plain {
+		rows[i+1], text[i+1] = rows[i]+p.n, text[i]
+		if v.width == 0 {
+			text[i+1] += p.ends[p.n] - p.ends[0]
+		}
+	}
+	if v.width > 0 {
+		v.fixed = hugeSlice[byte](v.n * v.width)
+	} else {
+		v.ends, v.text = hugeSlice[int](v.n+1), hugeSlice[byte](text[len(vecs)])
+	}
+	inParallel(len(vecs), func(i int) {
+		p := plain[i]
+		if v.width > 0 {
+			copy(v.fixed[rows[i]*v.width:], p.fixed)
+			return
+		}
+		copy(v.text[text[i]:], p.text[p.ends[0]:p.ends[p.n]])
+		base, ends := text[i]-p.ends[0], v.ends[rows[i]+1:rows[i+1]+1]
+		for k, e := range p.ends[1 : p.n+1] {
+			ends[k] = base + e
+		}
+	})
 }
 
 func (v *vec) appendPlain(p *vec, rows int) {

@@ -216,9 +216,12 @@ func (p *keyPlan) hash(columns []*vec, words []uint64) {
 				codes[i] = one(v.dict.entry(i))
 			}
 		}
+		plain := v.valid == nil && codes == nil
 		for i := range words {
 			h := uint64(0x6e756c6c)
 			switch {
+			case plain && v.width == 0:
+				h = one(v.text[v.ends[i]:v.ends[i+1]])
 			case v.valid != nil && !v.valid[i]:
 			case codes != nil:
 				h = codes[v.codes[i]]
@@ -256,10 +259,38 @@ func equalKeys(a []*vec, i int, b []*vec, j int) bool {
 // verify takes those rows out of hit whose keys are others than their representatives'.
 func verify[R uint32 | uint64](build, probe []*vec, reps []R, hit []bool) {
 	inPieces(len(hit), func(_, from, to int) {
+		if len(build) == 1 && plainAlike(build[0], probe[0]) {
+			verifyPlain(build[0], probe[0], reps[from:to], from, hit[from:to])
+			return
+		}
 		for i := from; i < to; i++ {
 			hit[i] = hit[i] && equalKeys(build, int(reps[i]), probe, i)
 		}
 	})
+}
+
+// plainAlike tells that two columns have values of one form, none of them a null, and no dictionary.
+func plainAlike(a, b *vec) bool {
+	return a.valid == nil && b.valid == nil && a.dict == nil && b.dict == nil && a.width == b.width
+}
+
+// verifyPlain is verify of such columns, for rows of the probe side from one on.
+func verifyPlain[R uint32 | uint64](build, probe *vec, reps []R, from int, hit []bool) {
+	if width := build.width; width > 0 {
+		for i, r := range reps {
+			if hit[i] {
+				x, y := build.fixed[int(r)*width:][:width], probe.fixed[(from+i)*width:][:width]
+				hit[i] = string(x) == string(y)
+			}
+		}
+		return
+	}
+	for i, r := range reps {
+		if hit[i] {
+			x, y := build.text[build.ends[r]:build.ends[r+1]], probe.text[probe.ends[from+i]:probe.ends[from+i+1]]
+			hit[i] = string(x) == string(y)
+		}
+	}
 }
 
 // errSameHash says that two keys of the build side have the same hash.

@@ -41,8 +41,8 @@ before a GPU is open; the line "device:" says so.
 With --devices each of several GPUs has a copy of the table and a part of the look-ups; the rows and their order are the
 same.
 
-On the CPU a filter tells most keys without a match, where most have none, before they are looked up: --filter on has it
-from the first key on, on a GPU too, and off never.
+On the CPU keys get a table of the join's own, unless --table names a family. Before such a table a filter tells most
+keys without a match, where most have none: --filter on has it from the first key on, on a GPU too, and off never.
 
 Each side is a file, - for standard input, a pattern ('day=*/*.parquet', with ** for folders within folders), a folder,
 with those below it, or several of these separated by commas or given with --build and --probe, one after the other.
@@ -231,9 +231,9 @@ func (j *joinFlags) flags(cmd *cobra.Command) {
 	f.StringVar(&j.outFormat, "out-format", "", "format of the output")
 	f.Int64Var(&j.o.RowsPerFile, "rows-per-file", 0, "make a folder of files of so many rows")
 	f.StringVar((*string)(&j.o.Table), "table", "", "family of tables: "+strings.Join(families(), ", ")+"; left out, "+
-		string(join.DefaultTable)+", and on the CPU none for keys that lie close together")
+		string(join.DefaultTable)+", and on the CPU a table of the join's own")
 	f.StringVar(&j.filter, "filter", "auto", "tell most keys without a match by a filter: "+
-		strings.Join(join.Filters(), ", ")+"; auto: on the CPU, where most have none")
+		strings.Join(join.Filters(), ", ")+"; auto: on the CPU before a --table, where most have none")
 	f.BoolVar(&j.o.NullsEqual, "nulls-equal", false, "let a null in a key column match a null")
 	f.StringArrayVar(&j.columns, "select", nil,
 		`columns of the output, by their names there, separated by commas; \ before , \ in a name`)
@@ -267,9 +267,13 @@ func joinSummary(w io.Writer, s join.Summary) {
 	t.AppendRow(table.Row{"out (" + s.How + ")", s.OutRows, "probing", seconds(s.Probing)})
 	t.AppendRow(table.Row{"", "", "writing", seconds(s.Writing)})
 	t.AppendRow(table.Row{"", "", "total", seconds(s.Total)})
-	t.SetCaption("%s table", s.Table)
-	if s.Near {
+	switch {
+	case s.Near:
 		t.SetCaption("no table: the keys lie close together")
+	case s.Table == "":
+		t.SetCaption("a table of the join's own")
+	default:
+		t.SetCaption("%s table", s.Table)
 	}
 	render(t, w)
 }
