@@ -12,8 +12,8 @@ import (
 
 // A GPU takes 0.4 s to open, and 1.2 where the driver must start (H200); kernels that were never compiled take 5 more.
 // On a CPU keys that lie close together need no table: sf 10 of TPC-H, 60 million keys among 15 million, is counted in
-// 0.09 s by 16 cores alone, and in 0.4 with the GPU. Other keys take about 50 ns of a core each to pack, to enter and to
-// find, where the GPU leaves half of that to the host: it has gained 0.4 s after 16 million keys for each core.
+// 0.09 s by 16 cores alone, and in 0.4 with the GPU. Other keys take about 50 ns of a core each to pack, to enter and
+// to find, where the GPU leaves half of that to the host: it has gained 0.4 s after 16 million keys for each core.
 const keysPerCore = 16_000_000
 
 // suits tells which device a join should have where that is left to us, and why where it is not the first that works.

@@ -17,7 +17,7 @@ import (
 //	cell             word, row+1, tags
 //
 // A word stands in its home cell or in one of those behind it, all of which are taken; the first cell follows the last.
-// A cell's tags are a bit, of 32, for each word whose home it is: so most words that are not there are known by one cell.
+// A cell's tags are a bit, of 32, for each word whose home it is: one cell tells most words that are not there.
 // The row is the first of those with the word. Nothing is added once fill is done, so any number of goroutines may
 // look words up. The hash has seeds that nobody can foretell, so nobody can choose keys that share cells.
 type own struct {
