@@ -48,9 +48,9 @@
 //
 // # A filter in front
 //
-// On the CPU device, if a family is named and most probe rows have no match, a filter of a few bits a key stands before
-// the table (Options.Filter). There look-ups are most of the work of such a join, and asking the filter costs much less. On a GPU
-// a filter is of no use: to look up a block of keys takes no time beside reading and packing them.
+// On the CPU device, if a family is named and most probe rows have no match, a filter of a few bits a key stands
+// before the table (Options.Filter). There look-ups are most of the work of such a join, and asking the filter costs
+// much less. On a GPU a filter is of no use: to look up a block of keys takes no time beside reading and packing them.
 //
 // # From Parquet to Parquet
 //

@@ -12,8 +12,8 @@ import (
 // own is a level for the cores of a CPU: a hash table in parts, each of which fits a core's cache while it is filled.
 //
 //	hash of a word   │ part │ home cell, as a fraction of the part's cells │
-//	cells            [part][part][part] …, each with room for twice as many words as the part had rows; where a part has
-//	                 fewer words than rows, it uses the first of its cells only
+//	cells            [part][part][part]: each has half as many cells again as there are rows of its, and uses the
+//	                 first of them alone where it has few words
 //	cell             word, row+1, tags
 //
 // A word stands in its home cell or in one of those behind it, all of which are taken; the first cell follows the last.
@@ -42,7 +42,7 @@ func tag(h uint64) uint32 { return 1 << (h & 31) }
 const (
 	ownRows  = 1 << 13 // rows of a part: its cells take 256 KB, which a core's L2 cache has room for
 	ownParts = 1 << 12 // parts at most: a row goes to one of so many places at a time
-	ownFirst = 512     // words that a part has room for at first
+	ownFirst = 768     // cells that a part uses at first
 	ownBlock = 512     // words whose home cells are read before any is compared, so that the cache misses overlap
 )
 
@@ -98,10 +98,10 @@ func (t *own) fill(words []uint64, ok []bool, always bool) (unique bool, reps []
 	t.parts = make([]ownPart, 1<<t.bits)
 	dealt := t.deal(words, ok)
 	again := make([][]pairOfRows, len(t.parts))
-	t.cells = hugeSlice[ownCell](2*len(dealt.words) + len(t.parts))
+	t.cells = hugeSlice[ownCell](len(dealt.words) + len(dealt.words)/2 + len(t.parts))
 	inParallel(len(t.parts), func(p int) {
 		from, to := dealt.part(p)
-		t.parts[p].from = uint64(2*from + p)
+		t.parts[p].from = uint64(from + from/2 + p)
 		again[p] = t.fillPart(&t.parts[p], dealt.words[from:to], dealt.rows[from:to])
 	})
 	unique = true
@@ -131,13 +131,13 @@ type pairOfRows struct{ row, first uint32 }
 // fillPart puts a part's rows into its cells: a few at first, and as many as its words seem to need once it is known
 // how many of the rows bring another. Cells that are not used take no memory.
 func (t *own) fillPart(p *ownPart, words []uint64, rows []uint32) (again []pairOfRows) {
-	most := 2*len(words) + 1
-	t.use(p, min(most, 2*ownFirst+1), nil)
+	most := len(words) + len(words)/2 + 1
+	t.use(p, min(most, ownFirst), nil)
 	different := 0
 	for i, w := range words {
-		if n := 2*different + 1; n == int(p.n) && n < most {
+		if different == int(p.n)*2/3 && int(p.n) < most {
 			expected := int(float64(different) / float64(i) * float64(len(words)))
-			t.use(p, min(most, max(4*n, 2*expected+expected/2)), t.cells[p.from:p.from+p.n])
+			t.use(p, min(most, max(4*int(p.n), 2*expected)), t.cells[p.from:p.from+p.n])
 		}
 		if first := t.put(w, rows[i]+1); first != 0 {
 			again = append(again, pairOfRows{rows[i], first - 1})

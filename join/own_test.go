@@ -81,7 +81,7 @@ func TestOwnTableOfFewWords(t *testing.T) {
 	for _, p := range table.parts {
 		used += p.n
 	}
-	if most := uint64(len(table.parts)) * (2*ownFirst + 1); used > most {
+	if most := uint64(len(table.parts)) * ownFirst; used > most {
 		t.Errorf("%d cells are used for 100 words, want %d at most", used, most)
 	}
 }
