@@ -381,10 +381,10 @@ func TestFoldersByColumns(t *testing.T) {
 // An error of a key's type names the file of several that made it so.
 func TestSeveralSayWhichFileMadeAType(t *testing.T) {
 	dir := t.TempDir()
-	good, bad := put(t, dir+"/a.csv", "k\n1\n"), put(t, dir+"/b.csv", "k\n1\n2.5\n")
+	good, bad := put(t, dir+"/a.csv", "k\n1\n"), put(t, dir+"/b.csv", "k\n1\nx\n")
 	_, err := runWith(context.Background(), nil, tuned{Options{Build: good, MoreBuild: []string{bad}, Probe: good,
 		Out: dir + "/out.csv", On: []Pair{{"k", "k"}}}, tuning{makers: fakeMakers}})
-	if err == nil || !strings.Contains(err.Error(), "line 3 of "+bad+" made it so, with \"2.5\"") {
+	if err == nil || !strings.Contains(err.Error(), "line 3 of "+bad+" made it so, with \"x\"") {
 		t.Error(err)
 	}
 }

@@ -14,12 +14,13 @@
 // # Keys
 //
 // Numbers, text, binary values, UUIDs, booleans, dates, times, timestamps and durations can be keys. Values are
-// compared, not bytes: an int32 -1 equals an int64 -1, and equals no uint64; but a UUID is 16 bytes. Times, timestamps
-// and durations of different units are compared exactly, and so are date32 and date64. Timestamps with a time zone are
-// instants, whatever the zone. They do not join with timestamps without a zone; integers do not join with dates, nor
-// dates with timestamps: such pairs are errors. Decimals are compared as numbers, whatever their scales. For floats,
-// -0 equals 0 and NaN equals NaN, as in DuckDB. Text is compared by its bytes, in a dictionary or not. A null in any
-// key column matches nothing, not even another null, unless Options.NullsEqual is set.
+// compared, not bytes: an int32 -1 equals an int64 -1, and equals no uint64. Integers and decimals are compared
+// exactly, whatever their scales; beside a column of floats all numbers are rounded to floats, of 32 bits if neither
+// column has 64, as in DuckDB. -0 equals 0 and NaN equals NaN. Times, timestamps and durations of different units are
+// compared exactly, and so are date32 and date64; a date equals a timestamp without a time zone at its midnight.
+// Timestamps with a time zone are instants, whatever the zone, and do not join with those without. Other pairs of
+// kinds, such as integers and text, are errors. Text is compared by its bytes, in a dictionary or not, and a UUID is
+// 16 bytes. A null in any key column matches nothing, not even another null, unless Options.NullsEqual is set.
 //
 // Integers, dates and times of up to 16 bytes together go to the table as they are; each pair of columns counts what
 // the narrower of its two types takes. Other keys are hashed to 8 bytes. What the table finds for them is compared on

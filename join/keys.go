@@ -151,6 +151,34 @@ func domainOf(t arrow.DataType) (domain, bool) {
 	return wideDomain(t)
 }
 
+// meet gives two columns of different kinds that can be equal the same one: numbers of all kinds, and dates with
+// timestamps that have no time zone. So does SQL.
+func meet(a, b *domain) {
+	if a.kind == b.kind {
+		return
+	}
+	for _, d := range [][2]*domain{{a, b}, {b, a}} {
+		if x, y := d[0], d[1]; x.kind == "date" && y.kind == "timestamp without time zone" {
+			x.kind, x.unit = y.kind, x.unit*1e6
+			return
+		}
+	}
+	rank := map[string]int{"integer": 1, "decimal": 2, "float": 3}
+	if rank[a.kind] == 0 || rank[b.kind] == 0 {
+		return
+	}
+	if rank[a.kind] > rank[b.kind] {
+		a, b = b, a
+	}
+	a.kind, a.u64 = b.kind, false
+	if a.unit = 0; b.kind == "float" { // of decimals: digits behind the point
+		b.unit = 0
+	}
+}
+
+func isFloat32(t arrow.DataType) bool { return t.ID() == arrow.FLOAT32 }
+func isFloat64(t arrow.DataType) bool { return t.ID() == arrow.FLOAT64 }
+
 // key is one pair of key columns: how either side's values become the same few bytes. A value that the other side's
 // type cannot hold matches nothing, so only the intersection of the two ranges counts, and its width is that of the
 // narrower type.
@@ -163,6 +191,7 @@ type key struct {
 	u64                bool // both sides are uint64: all values count
 	none               bool // one side's column is of the null type: nothing matches
 	kind               string
+	single             bool // of floats: numbers are rounded to float32, as there is no float64
 	bytes              int
 	word               int  // which word of the packed key
 	shift              uint // and where in it
@@ -194,8 +223,11 @@ func planKeys(build, probe *arrow.Schema, on []Pair, nullsEqual bool) (*keyPlan,
 		if err != nil {
 			return nil, err
 		}
+		single := isFloat32(build.Field(b).Type) || isFloat32(probe.Field(r).Type)
+		meet(&bd, &rd)
 		k := key{build: b, probe: r, buildDiv: 1, probeDiv: 1, lo: max(bd.lo, rd.lo), hi: min(bd.hi, rd.hi),
-			u64: bd.u64 && rd.u64, kind: bd.kind}
+			u64: bd.u64 && rd.u64, kind: bd.kind,
+			single: single && !isFloat64(build.Field(b).Type) && !isFloat64(probe.Field(r).Type)}
 		p.wide = p.wide || wideKinds[bd.kind]
 		switch {
 		case bd.kind == "null" || rd.kind == "null":

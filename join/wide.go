@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math"
+	"math/big"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -77,6 +78,22 @@ func (k *key) canonical(a arrow.Array, drop int, ok []bool) (*vec, error) {
 				v.codes[i] = int32(a.GetValueIndex(i))
 			}
 		}
+	case *array.Int8:
+		integers(k, v, a.Values(), drop, ok, a)
+	case *array.Int16:
+		integers(k, v, a.Values(), drop, ok, a)
+	case *array.Int32:
+		integers(k, v, a.Values(), drop, ok, a)
+	case *array.Int64:
+		integers(k, v, a.Values(), drop, ok, a)
+	case *array.Uint8:
+		integers(k, v, a.Values(), drop, ok, a)
+	case *array.Uint16:
+		integers(k, v, a.Values(), drop, ok, a)
+	case *array.Uint32:
+		integers(k, v, a.Values(), drop, ok, a)
+	case *array.Uint64:
+		integers(k, v, a.Values(), drop, ok, a)
 	case *array.Float32:
 		v.number(func(i int) uint64 { return floatBits(float64(a.Value(i))) })
 	case *array.Float64:
@@ -89,18 +106,68 @@ func (k *key) canonical(a arrow.Array, drop int, ok []bool) (*vec, error) {
 			return 0
 		})
 	case *array.Decimal32:
-		v.decimal(drop, ok, a, func(i int) decimal256.Num { return decimal256.FromI64(int64(a.Value(i))) })
+		k.decimals(v, drop, ok, a, func(i int) decimal256.Num { return decimal256.FromI64(int64(a.Value(i))) })
 	case *array.Decimal64:
-		v.decimal(drop, ok, a, func(i int) decimal256.Num { return decimal256.FromI64(int64(a.Value(i))) })
+		k.decimals(v, drop, ok, a, func(i int) decimal256.Num { return decimal256.FromI64(int64(a.Value(i))) })
 	case *array.Decimal128:
-		v.decimal(drop, ok, a, func(i int) decimal256.Num { return decimal256.FromDecimal128(a.Value(i)) })
+		k.decimals(v, drop, ok, a, func(i int) decimal256.Num { return decimal256.FromDecimal128(a.Value(i)) })
 	case *array.Decimal256:
-		v.decimal(drop, ok, a, a.Value)
+		k.decimals(v, drop, ok, a, a.Value)
 	default:
 		return nil, fmt.Errorf("a key column of type %s", a.DataType()) // keyColumn lets none in
 	}
 	v.nulls(a)
 	return v, nil
+}
+
+// integers are canonical where the other side's column is of decimals or floats.
+func integers[T int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 | uint64](k *key, v *vec, values []T, drop int,
+	ok []bool, a arrow.Array) {
+	switch {
+	case k.kind == "float" && k.single:
+		v.number(func(i int) uint64 { return floatBits(float64(float32(values[i]))) })
+	case k.kind == "float":
+		v.number(func(i int) uint64 { return floatBits(float64(values[i])) })
+	default:
+		v.decimal(drop, ok, a, func(i int) decimal256.Num {
+			if x := values[i]; x < 0 {
+				return decimal256.FromI64(int64(x))
+			}
+			return decimal256.FromU64(uint64(values[i]))
+		})
+	}
+}
+
+// decimals are canonical where the other side's column is of numbers.
+func (k *key) decimals(v *vec, drop int, ok []bool, a arrow.Array, at func(i int) decimal256.Num) {
+	if k.kind != "float" {
+		v.decimal(drop, ok, a, at)
+		return
+	}
+	scale := int(a.DataType().(arrow.DecimalType).GetScale())
+	v.number(func(i int) uint64 {
+		if k.single {
+			return floatBits(float64(decimalFloat[float32](at(i), scale, 1<<24)))
+		}
+		return floatBits(decimalFloat[float64](at(i), scale, 1<<53))
+	})
+}
+
+// decimalFloat is the float of a decimal, as DuckDB makes it: of a number that a float holds exactly, at most `exact`,
+// by one division; of others by their digits before the point and those behind it.
+func decimalFloat[F float32 | float64](x decimal256.Num, scale int, exact int64) F {
+	whole := func(x decimal256.Num) F {
+		f, _ := new(big.Float).SetInt(x.BigInt()).Float64()
+		return F(f)
+	}
+	if scale <= 0 {
+		return whole(x) * F(math.Pow10(-scale))
+	}
+	if small := int64(x.LowBits()); decimal256.FromI64(small) == x && -exact <= small && small <= exact {
+		return F(small) / F(math.Pow10(scale))
+	}
+	before, behind := x.Div(decimal256.GetScaleMultiplier(scale))
+	return whole(before) + whole(behind)/F(math.Pow10(scale))
 }
 
 // floatBits are the same for equal floats, and for all that are none.
