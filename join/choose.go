@@ -32,20 +32,10 @@ func (j *joiner) suits(build, probe *Reader, threads int) (name, why string) {
 		}
 	}
 	if rows := build.Rows() + probe.Rows(); build.Rows() >= 0 && probe.Rows() >= 0 &&
-		rows < keysPerCore*int64(threads) && compiles() {
+		rows < keysPerCore*int64(threads) {
 		return "cpu", fmt.Sprintf("%d keys are found before a GPU is open", rows)
 	}
 	return "auto", ""
-}
-
-// compiles tells whether the CPU device can have tables here.
-func compiles() bool {
-	d, err := device.Open("cpu")
-	if err != nil {
-		return false
-	}
-	defer d.Close()
-	return d.Info().Compiler != ""
 }
 
 // asks tells that all that a join wants of a key is whether it is there, as long as none of the build side's comes
@@ -56,6 +46,7 @@ func (o *Options) asks() bool { return o.How == Semi || o.How == Anti || o.Count
 type opening struct {
 	devices []*device.Device
 	err     error
+	alone   bool // there is none, and the cores do without
 	done    chan struct{}
 }
 
@@ -64,6 +55,7 @@ func (j *joiner) start(name, why string, failed func()) {
 	o := &opening{done: make(chan struct{})}
 	j.opening = o
 	j.use(name == "cpu") // until it is open
+	alone := j.byBits && (name == "cpu" || name == "auto")
 	go func() {
 		defer close(o.done)
 		o.err = catch("opening the device broke off", func() (err error) {
@@ -72,7 +64,9 @@ func (j *joiner) start(name, why string, failed func()) {
 			}
 			return err
 		})
-		if o.err != nil {
+		// The join's own tables need no kernel: a machine without a compiler joins, and so does a system without devices.
+		o.alone = alone && (errors.Is(o.err, device.ErrNoCompiler) || errors.Is(o.err, device.ErrNoDevices))
+		if o.err != nil && !o.alone {
 			failed()
 		}
 	}()
@@ -96,6 +90,11 @@ func (j *joiner) ready() error {
 		return nil
 	}
 	<-j.opening.done
+	if j.opening.alone {
+		j.missing, j.sum.Device = j.opening.err, "cpu"
+		j.use(true)
+		return nil
+	}
 	if j.opening.err == nil {
 		j.have(j.opening.devices)
 	}

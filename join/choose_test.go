@@ -2,6 +2,7 @@ package join
 
 import (
 	"errors"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -9,15 +10,10 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/internal/testenv"
 )
 
 // Which device a join has by itself: the CPU for keys that lie close together and for few, else the first that works.
 func TestChoice(t *testing.T) {
-	d, err := device.Open("cpu")
-	testenv.Require(t, "cpu", err)
-	compiler := d.Info().Compiler
-	d.Close()
 	dir := t.TempDir()
 	number := func(by int64) (out []any) {
 		for i := range int64(1000) {
@@ -58,9 +54,6 @@ func TestChoice(t *testing.T) {
 		}
 		c.o.On = []Pair{{"k", "k"}}
 		want, why := c.want, c.why
-		if c.threads > 0 && compiler == "" {
-			want, why = "auto", ""
-		}
 		got, because := newJoiner(nil, c.o, tuning{}).suits(build, probe, c.threads)
 		if got != want || !strings.Contains(because, why) || why == "" && because != "" {
 			t.Errorf("%s with %+v: %s, %q; want %s, %q", c.build, c.o, got, because, want, why)
@@ -96,4 +89,34 @@ func TestChoice(t *testing.T) {
 		t.Error(err)
 	}
 	leftBehind(t, dir, "close.parquet", "closer.parquet", "far.parquet", "close.csv", "o.csv")
+}
+
+// A machine without a compiler, and a system without devices, join on their cores; a table of a family needs a device.
+func TestJoinsWithoutADevice(t *testing.T) {
+	dir := t.TempDir()
+	build, probe := put(t, dir+"/b.csv", "k,a\n70000,x\n5,y\nabc,z\n"), put(t, dir+"/p.csv", "k,b\n5,1\nabc,2\n6,3\n")
+	for _, c := range []struct {
+		o    Options
+		err  error
+		want bool
+	}{
+		{Options{}, device.ErrNoCompiler, true},
+		{Options{Device: "cpu"}, device.ErrNoCompiler, true},
+		{Options{Device: "auto"}, device.ErrNoDevices, true},
+		{Options{Device: "cuda:0"}, device.ErrNoDevices, false},
+		{Options{Table: "slab"}, device.ErrNoCompiler, false},
+		{Options{Filter: FilterOn}, device.ErrNoCompiler, false},
+		{Options{}, errors.New("lost"), false},
+	} {
+		o := c.o
+		o.Build, o.Probe, o.Out, o.On = build, probe, dir+"/out.csv", []Pair{{"k", "k"}}
+		o.Open = func(string, string) ([]*device.Device, error) { return nil, fmt.Errorf("opening: %w", c.err) }
+		s, err := Run(t.Context(), nil, o)
+		if (err == nil) != c.want || err != nil && !errors.Is(err, c.err) {
+			t.Errorf("%+v: %v", c.o, err)
+		}
+		if c.want && (s.OutRows != 2 || s.Device != "cpu" || s.Table != "") {
+			t.Errorf("%+v: %+v", c.o, s)
+		}
+	}
 }

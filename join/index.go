@@ -26,6 +26,7 @@ type makers struct {
 type opener struct {
 	*makers
 	devices []*device.Device // none for makers that need none
+	missing error            // why there is none, where a table would need one
 	family  table.Family
 	filter  Filter
 	near    bool // on a CPU: keys that lie close together get a row number each, and others a table of the join's own
@@ -58,6 +59,9 @@ func openLevel[R uint32 | uint64](by opener, bytes int, words []uint64, ok []boo
 		if l, is := any(newOwn()).(level[R]); is {
 			return l, nil
 		}
+	}
+	if by.missing != nil {
+		return nil, by.missing
 	}
 	var l any
 	var err error

@@ -171,9 +171,11 @@ type Options struct {
 	// does a part of the look-ups.
 	Beside []*device.Device
 	// Device and Open are for Run, if it gets no device. Device names the device, as device.Open takes it, and Open
-	// opens it, or several. Open is called once, on a goroutine of its own while files are read, and Run closes the
-	// devices that it returns. If Device is "auto" (or ""), Open gets the name "cpu" where the CPU is faster than
-	// opening a GPU, and the reason why; otherwise it gets "auto" and no reason.
+	// opens it, or several. If it is "auto" or "cpu", and Open fails for want of a compiler or on a system without
+	// devices, the cores join without a device, unless Table or FilterOn want a table of a family. Open is called once,
+	// on a goroutine of its own while files are read, and Run closes the devices that it returns. If Device is "auto"
+	// (or ""), Open gets the name "cpu" where the CPU is faster than opening a GPU, and the reason why; otherwise it
+	// gets "auto" and no reason.
 	Device string
 	Open   func(name, why string) ([]*device.Device, error)
 
@@ -415,6 +417,7 @@ type joiner struct {
 	began   time.Time
 	devices []*device.Device
 	opening *opening // where set, the devices come from there
+	missing error    // why there is no device, where the cores do without
 	family  table.Family
 	filter  Filter
 	sink    func(arrow.RecordBatch) error
