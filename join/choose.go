@@ -64,7 +64,7 @@ func (j *joiner) start(name, why string, failed func()) {
 			}
 			return err
 		})
-		// The join's own tables need no kernel: a machine without a compiler joins, and so does a system without devices.
+		// The join's own tables need no kernel: a machine without a compiler joins, as does a system without devices.
 		o.alone = alone && (errors.Is(o.err, device.ErrNoCompiler) || errors.Is(o.err, device.ErrNoDevices))
 		if o.err != nil && !o.alone {
 			failed()
