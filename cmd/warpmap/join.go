@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"sync/atomic"
 
@@ -159,6 +160,9 @@ func (j *joinFlags) run(cmd *cobra.Command, args []string) error {
 	if j.o.Threads > 0 {
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(j.o.Threads))
 	}
+	if j.o.Memory > 0 {
+		defer collectWithin(j.o.Memory + j.o.Memory/3 + 100<<20)()
+	}
 	errs := cmd.ErrOrStderr()
 	if j.quiet {
 		cmd.SetErr(io.Discard)
@@ -212,6 +216,15 @@ func (j *joinFlags) devices(cmd *cobra.Command, bar *progress) (err error) {
 		}
 	}
 	return nil
+}
+
+// collectWithin makes the garbage collector work as hard as it must for this process to take no more than so many
+// bytes, or fewer where GOMEMLIMIT says so, until what it gives is called. A join of a build side larger than memory
+// leaves as much garbage behind as it reads.
+func collectWithin(bytes int64) (undo func()) {
+	before := debug.SetMemoryLimit(-1)
+	debug.SetMemoryLimit(min(before, bytes))
+	return func() { debug.SetMemoryLimit(before) }
 }
 
 func (j *joinFlags) flags(cmd *cobra.Command) {
