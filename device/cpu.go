@@ -13,6 +13,7 @@ import (
 
 	"github.com/warpmap/warpmap/internal/crash"
 	"github.com/warpmap/warpmap/internal/dl"
+	"github.com/warpmap/warpmap/internal/huge"
 )
 
 // The CPU device: kernels compiled by the system's C++ compiler and run by kernel/host.cuh, blocks spread over
@@ -157,7 +158,7 @@ func (b *cpuBackend) freeAfter(addr uint64, _ bool, streams []uintptr, _ uintptr
 
 // reserve maps addresses that nothing can be read from.
 func (b *cpuBackend) reserve(n int64) (addr uint64, granule int64, err error) {
-	mem, err := mmapFrom(hugePage, wholePages(n), false)
+	mem, err := mmapFrom(huge.Page, wholePages(n), false)
 	if err != nil {
 		return 0, 0, &OutOfMemoryError{"addresses of " + b.inf.Name, n, 0}
 	}
@@ -172,7 +173,7 @@ func (b *cpuBackend) back(addr uint64, n int64) (uintptr, error) {
 		b.unclaim(n)
 		return 0, &OutOfMemoryError{b.inf.Name, n, 0}
 	}
-	adviseHuge(uintptr(addr), n)
+	huge.Advise(uintptr(addr), uintptr(n))
 	return 0, nil
 }
 

@@ -27,10 +27,6 @@ func mmapAt(p uintptr, n int64, prot, flags int) (uintptr, error) {
 	return p, nil
 }
 
-func adviseHuge(p uintptr, n int64) {
-	syscall.Syscall(syscall.SYS_MADVISE, p, uintptr(n), syscall.MADV_HUGEPAGE)
-}
-
 func munmap(p uintptr, n int64) error {
 	if _, _, e := syscall.Syscall(syscall.SYS_MUNMAP, p, uintptr(n), 0); e != 0 {
 		return e

@@ -4,6 +4,5 @@ package device
 
 func mmap(int64, bool) (uintptr, error) { return 0, errSystem }
 func mmapAnew(uintptr, int64) error     { return errSystem }
-func adviseHuge(uintptr, int64)         {}
 func munmap(uintptr, int64) error       { return errSystem }
 func mprotect(uintptr, uintptr) error   { return errSystem }

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/warpmap/warpmap/internal/dl"
+	"github.com/warpmap/warpmap/internal/huge"
 )
 
 // region is the memory of one worker thread of the CPU device: see the picture in kernel/host.cuh. Regions are of the process, are kept
@@ -139,18 +140,15 @@ func (r *region) watchedBy(watch uintptr) {
 	dl.Call(watch, r.base)
 }
 
-// hugePage is how large the pages are that the system has for large memory, on amd64 and on arm64 with pages of 4 KiB.
-const hugePage = 2 << 20
-
 // mmapLarge maps memory that begins where a huge page may, and asks for huge pages: a random access then misses the TLB seldom. Systems that have none, or
 // no more, give others.
 func mmapLarge(n int64) (uintptr, error) {
-	if n < hugePage {
+	if n < huge.Page {
 		return mmap(n, true)
 	}
-	base, err := mmapFrom(hugePage, wholePages(n), true)
+	base, err := mmapFrom(huge.Page, wholePages(n), true)
 	if err == nil {
-		adviseHuge(base, n)
+		huge.Advise(base, uintptr(n))
 	}
 	return base, err
 }

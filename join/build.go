@@ -81,7 +81,7 @@ func (j *joiner) makeIndex(ctx context.Context, keys *packed) (err error) {
 }
 
 func (j *joiner) opener() opener {
-	return opener{j.makers, j.devices, j.missing, j.family, j.filter, j.near, j.pinned}
+	return opener{j.makers, j.devices, j.missing, j.family, j.filter, j.cores, j.pinned}
 }
 
 func rowsOf(r array.RecordReader) int64 {

@@ -13,7 +13,7 @@ import (
 // A GPU takes 0.4 s to open, and 1.2 where the driver must start (H200); kernels that were never compiled take 5 more.
 // On a CPU keys that lie close together need no table: sf 10 of TPC-H, 60 million keys among 15 million, is counted in
 // 0.09 s by 16 cores alone, and in 0.4 with the GPU. Other keys take about 50 ns of a core each to pack, to enter and
-// to find, where the GPU leaves half of that to the host: it has gained 0.4 s after 16 million keys for each core.
+// to find; by estimate a GPU leaves half of that to the host, and has gained 0.4 s after 16 million keys for each core.
 const keysPerCore = 16_000_000
 
 // suits tells which device a join should have where that is left to us, and why where it is not the first that works.
@@ -122,7 +122,7 @@ func (j *joiner) have(devices []*device.Device) {
 // use notes what kind of a device it is.
 func (j *joiner) use(cpu bool) {
 	j.byBits = j.Table == "" && j.Filter != FilterOn
-	j.near = j.byBits && cpu
+	j.cores = j.byBits && cpu
 	if j.filter = j.Filter; j.Filter == FilterAuto && (!cpu || j.family == warpmap.Stadium) {
 		j.filter = FilterOff
 	}

@@ -29,7 +29,7 @@ type opener struct {
 	missing error            // why there is none, where a table would need one
 	family  table.Family
 	filter  Filter
-	near    bool // on a CPU: keys that lie close together get a row number each, and others a table of the join's own
+	cores   bool // on a CPU: keys that lie close together get a row number each, and others a table of the join's own
 	pinned  int  // keys that a buffer of pinned memory holds; 0 for no such buffers
 }
 
@@ -52,7 +52,7 @@ type filler[R uint32 | uint64] interface {
 
 // openLevel opens a table for words of so many bytes, of which those count that are ok.
 func openLevel[R uint32 | uint64](by opener, bytes int, words []uint64, ok []bool) (level[R], error) {
-	if by.near {
+	if by.cores {
 		if l := openNear[R](words, ok, bytes); l != nil {
 			return l, nil
 		}
@@ -169,7 +169,7 @@ func buildIndex[R uint32 | uint64](ctx context.Context, by opener, p *keyPlan, k
 		}
 	}()
 	words, bytes := keys.words[0], p.bytes[0]
-	if l := newOwn(); p.two() && by.near {
+	if l := newOwn(); p.two() && by.cores {
 		if last, is := any(l).(level[R]); is {
 			x.last, x.both, x.pair = last, l, keys.words
 			words = make([]uint64, n)

@@ -39,7 +39,7 @@
 //
 // On the CPU device, other keys get a table of the join's own if no family of tables is named and Options.Filter is not
 // FilterOn. It is made in parts that fit a core's cache, needs no kernel, and each goroutine looks its own block of
-// keys up.
+// keys up. Keys of 9 to 16 bytes are hashed to 8 for it, and what it finds is compared.
 //
 // # Several devices
 //
@@ -423,7 +423,7 @@ type joiner struct {
 	sink    func(arrow.RecordBatch) error
 	sum     Summary
 
-	near    bool // keys that lie close together need no table
+	cores   bool // keys get no table of a family
 	byBits  bool // and where only asked for, none on any device
 	pinned  int  // as opener's
 	plan    *keyPlan

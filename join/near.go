@@ -120,11 +120,16 @@ func inPieces(n int, f func(k, from, to int)) {
 		f(0, 0, n)
 		return
 	}
+	inParallel(pieces(n), func(k int) { f(k, k*pieceRows, min(n, (k+1)*pieceRows)) })
+}
+
+// inParallel calls f(0) to f(n-1), side by side. A panic of f goes on to the caller.
+func inParallel(n int, f func(int)) {
 	var all crash.Group
 	all.SetLimit(runtime.GOMAXPROCS(0))
-	for k := range pieces(n) {
+	for i := range n {
 		all.Go(func() error {
-			f(k, k*pieceRows, min(n, (k+1)*pieceRows))
+			f(i)
 			return nil
 		})
 	}

@@ -3,10 +3,8 @@ package join
 import (
 	"math/bits"
 	"math/rand/v2"
-	"runtime"
-	"unsafe"
 
-	"github.com/warpmap/warpmap/internal/crash"
+	"github.com/warpmap/warpmap/internal/huge"
 )
 
 // own is a level for the cores of a CPU: a hash table in parts, each of which fits a core's cache while it is filled.
@@ -98,7 +96,7 @@ func (t *own) fill(words []uint64, ok []bool, always bool) (unique bool, reps []
 	t.parts = make([]ownPart, 1<<t.bits)
 	dealt := t.deal(words, ok)
 	again := make([][]pairOfRows, len(t.parts))
-	t.cells = hugeSlice[ownCell](len(dealt.words) + len(dealt.words)/2 + len(t.parts))
+	t.cells = huge.Slice[ownCell](len(dealt.words) + len(dealt.words)/2 + len(t.parts))
 	inParallel(len(t.parts), func(p int) {
 		from, to := dealt.part(p)
 		t.parts[p].from = uint64(from + from/2 + p)
@@ -198,7 +196,7 @@ func (t *own) deal(words []uint64, ok []bool) *dealtRows {
 		}
 		d.ends[p] = all
 	}
-	d.words, d.rows = hugeSlice[uint64](all), hugeSlice[uint32](all)
+	d.words, d.rows = huge.Slice[uint64](all), huge.Slice[uint32](all)
 	inPieces(len(words), func(k, from, to int) {
 		n := next[k]
 		for i, w := range words[from:to] {
@@ -210,19 +208,6 @@ func (t *own) deal(words []uint64, ok []bool) *dealtRows {
 		}
 	})
 	return d
-}
-
-// inParallel calls f(0) to f(n-1), side by side. A panic of f goes on to the caller.
-func inParallel(n int, f func(int)) {
-	var all crash.Group
-	all.SetLimit(runtime.GOMAXPROCS(0))
-	for i := range n {
-		all.Go(func() error {
-			f(i)
-			return nil
-		})
-	}
-	all.Wait()
 }
 
 // insertNew is for a level that has been filled, and gets no more.
@@ -280,13 +265,3 @@ func (t *own) find(words []uint64, rows []uint32, found []bool) error {
 func (t *own) filtered() int64 { return 0 }
 
 func (t *own) close() error { return nil }
-
-// hugeSlice makes a slice, on huge pages where it is large and the system has some.
-func hugeSlice[T any](n int) []T {
-	s := make([]T, n)
-	var one T
-	if bytes := uintptr(n) * unsafe.Sizeof(one); bytes >= 2*hugePage {
-		adviseHuge(unsafe.Pointer(unsafe.SliceData(s)), bytes)
-	}
-	return s
-}

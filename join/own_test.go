@@ -3,6 +3,7 @@ package join
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -66,6 +67,29 @@ func ownAgainstMap(t *testing.T, words []uint64, ok []bool, always bool) {
 		}
 	}
 	check()
+}
+
+// Two words of a key are one to the table, so both are compared with those of the row that it finds.
+func TestTwoWordsAreCompared(t *testing.T) {
+	keys := &packed{words: [2][]uint64{{1, 3}, {2, 4}}, ok: []bool{true, true}}
+	x, err := buildIndex[uint32](t.Context(), opener{cores: true}, &keyPlan{bytes: [2]int{8, 8}}, keys, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := func() []int64 {
+		ask, reps := &packed{words: [2][]uint64{{3, 1, 1, 2}, {4, 2, 4, 1}}, ok: []bool{true, true, true, true}}, make([]int64, 4)
+		if err := x.find(ask, reps); err != nil {
+			t.Fatal(err)
+		}
+		return reps
+	}
+	if got := found(); !slices.Equal(got, []int64{1, 0, -1, -1}) {
+		t.Errorf("keys stand for rows %d", got)
+	}
+	x.(*index[uint32]).pair[1] = []uint64{2, 5} // as if another key had the second row's word
+	if got := found(); !slices.Equal(got, []int64{-1, 0, -1, -1}) {
+		t.Errorf("a key of the same word is taken for another: rows %d", got)
+	}
 }
 
 // Words that come often take memory once.

@@ -4,7 +4,6 @@ import (
 	"math"
 	"os"
 	"syscall"
-	"unsafe"
 )
 
 // machineMemory is how much memory the machine has, in bytes.
@@ -21,16 +20,4 @@ func machineMemory() uint64 {
 func beginWriting(f *os.File, at, n int64) {
 	const start = 2 // SYNC_FILE_RANGE_WRITE
 	syscall.SyncFileRange(int(f.Fd()), at, n, start)
-}
-
-// hugePage is the size of huge pages on amd64, and on arm64 with pages of 4 KiB.
-const hugePage = 2 << 20
-
-// adviseHuge asks for huge pages for those that lie within memory whole.
-func adviseHuge(p unsafe.Pointer, bytes uintptr) {
-	from := (uintptr(p) + hugePage - 1) &^ (hugePage - 1)
-	to := (uintptr(p) + bytes) &^ (hugePage - 1)
-	if from < to {
-		syscall.Syscall(syscall.SYS_MADVISE, from, to-from, syscall.MADV_HUGEPAGE)
-	}
 }

@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 	"unsafe"
+
+	"github.com/warpmap/warpmap/internal/huge"
 )
 
 // vec is a flat column's values in Parquet's own form, so that what is read can be written without a detour: numbers of
@@ -229,9 +231,9 @@ func (v *vec) joinPlain(vecs []*vec) {
 		}
 	}
 	if v.width > 0 {
-		v.fixed = hugeSlice[byte](v.n * v.width)
+		v.fixed = huge.Slice[byte](v.n * v.width)
 	} else {
-		v.ends, v.text = hugeSlice[int](v.n+1), hugeSlice[byte](text[len(vecs)])
+		v.ends, v.text = huge.Slice[int](v.n+1), huge.Slice[byte](text[len(vecs)])
 	}
 	inParallel(len(vecs), func(i int) {
 		p := plain[i]

@@ -50,6 +50,11 @@ func wideDomain(t arrow.DataType) (domain, bool) {
 // behind the point; it clears in ok the rows of decimals that have more.
 func (k *key) canonical(a arrow.Array, drop int, ok []bool) (*vec, error) {
 	v := &vec{n: a.Len()}
+	if d, _ := domainOf(a.DataType()); d.kind == "integer" {
+		k.integers(v, d.u64, drop, ok, a)
+		v.nulls(a)
+		return v, nil
+	}
 	switch a := a.(type) {
 	case *extensions.UUIDArray:
 		return k.canonical(a.Storage(), drop, ok)
@@ -78,22 +83,6 @@ func (k *key) canonical(a arrow.Array, drop int, ok []bool) (*vec, error) {
 				v.codes[i] = int32(a.GetValueIndex(i))
 			}
 		}
-	case *array.Int8:
-		integers(k, v, a.Values(), drop, ok, a)
-	case *array.Int16:
-		integers(k, v, a.Values(), drop, ok, a)
-	case *array.Int32:
-		integers(k, v, a.Values(), drop, ok, a)
-	case *array.Int64:
-		integers(k, v, a.Values(), drop, ok, a)
-	case *array.Uint8:
-		integers(k, v, a.Values(), drop, ok, a)
-	case *array.Uint16:
-		integers(k, v, a.Values(), drop, ok, a)
-	case *array.Uint32:
-		integers(k, v, a.Values(), drop, ok, a)
-	case *array.Uint64:
-		integers(k, v, a.Values(), drop, ok, a)
 	case *array.Float32:
 		v.number(func(i int) uint64 { return floatBits(float64(a.Value(i))) })
 	case *array.Float64:
@@ -121,21 +110,27 @@ func (k *key) canonical(a arrow.Array, drop int, ok []bool) (*vec, error) {
 }
 
 // integers are canonical where the other side's column is of decimals or floats.
-func integers[T int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 | uint64](k *key, v *vec, values []T, drop int,
-	ok []bool, a arrow.Array) {
+func (k *key) integers(v *vec, u64 bool, drop int, ok []bool, a arrow.Array) {
+	words, any := make([]uint64, v.n), make([]bool, v.n)
+	(&key{lo: math.MinInt64, hi: math.MaxInt64, u64: u64, bytes: 8}).column(a, 1, words, any)
 	switch {
 	case k.kind == "float" && k.single:
-		v.number(func(i int) uint64 { return floatBits(float64(float32(values[i]))) })
+		v.number(func(i int) uint64 { return floatBits(float64(nearestFloat[float32](words[i], u64))) })
 	case k.kind == "float":
-		v.number(func(i int) uint64 { return floatBits(float64(values[i])) })
+		v.number(func(i int) uint64 { return floatBits(nearestFloat[float64](words[i], u64)) })
+	case u64:
+		v.decimal(drop, ok, a, func(i int) decimal256.Num { return decimal256.FromU64(words[i]) })
 	default:
-		v.decimal(drop, ok, a, func(i int) decimal256.Num {
-			if x := values[i]; x < 0 {
-				return decimal256.FromI64(int64(x))
-			}
-			return decimal256.FromU64(uint64(values[i]))
-		})
+		v.decimal(drop, ok, a, func(i int) decimal256.Num { return decimal256.FromI64(int64(words[i])) })
 	}
+}
+
+// nearestFloat is the float that is nearest to an integer.
+func nearestFloat[F float32 | float64](w uint64, u64 bool) F {
+	if u64 {
+		return F(w)
+	}
+	return F(int64(w))
 }
 
 // decimals are canonical where the other side's column is of numbers.

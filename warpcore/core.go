@@ -35,8 +35,6 @@ const (
 	// tightProbes bounds the windows that an insert reads when the table is nearly full and may not grow: then what does
 	// not fit is told soon.
 	tightProbes = 256
-	// growsProbes is that bound where the table may grow: what finds no room there waits for the larger one.
-	growsProbes = 8
 	// fewProbes is what a batch of few pairs may read instead, of all its pairs together: keys that were deleted and come again, in another order, may have
 	// taken one another's slots, and a small table is searched to its end.
 	fewProbes = 1 << 12
@@ -446,8 +444,6 @@ func (c *core) insertAs(st *device.Stream, k inserts, b frame.Rows, exact *exact
 	}
 	var left, aside int64 // rows that the last attempt refused, and those of them that have reserved keys
 	limit := tight
-	grows := exact == nil && c.cfg.bucket == 0 // as far as is known; hasty says that the last attempt counted on it
-	hasty := false
 	goFarther := func() bool {
 		far := exact == nil && limit < max(c.t.Main.Windows, c.t.Side.Windows)
 		if far {
@@ -464,10 +460,7 @@ func (c *core) insertAs(st *device.Stream, k inserts, b frame.Rows, exact *exact
 			}
 			room = taken < slots
 		}
-		switch {
-		case hasty: // all that were refused may have room nearby
-			limit, hasty, attempt = tight, false, 1
-		case room && goFarther():
+		if room && goFarther() {
 			attempt = 1
 		}
 		return attempt, nil
@@ -486,13 +479,10 @@ func (c *core) insertAs(st *device.Stream, k inserts, b frame.Rows, exact *exact
 		Launch: func(p frame.Part) error {
 			q := insertParams{Table: c.t, Rows: frame.Placing{Refused: p.Refused, Attempt: p.Attempt}, Limit: ^uint64(0)}
 			rows := int64(p.N)
-			switch {
-			case p.Attempt > 0:
+			if p.Attempt == 0 {
+				limit = tight
+			} else {
 				rows = left
-			case grows:
-				limit, hasty = min(tight, growsProbes), true
-			default:
-				limit, hasty = tight, false
 			}
 			if c.filled+rows > c.fillable() && (!sure || exact != nil) || exact != nil && exact.bounded {
 				q.Limit = limit // some may not fit: to know soon is better than to search on
@@ -550,7 +540,6 @@ func (c *core) insertAs(st *device.Stream, k inserts, b frame.Rows, exact *exact
 			if exact != nil && why != nil {
 				exact.bounded = true
 			}
-			grows = grows && why == nil
 			return why, err
 		},
 		Settle: settle,

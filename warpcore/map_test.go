@@ -113,7 +113,6 @@ func both[K, V any](t *testing.T, d *device.Device, v variant) {
 func TestPartsOfAWindow(t *testing.T) {
 	for _, v := range []variant{{4, 4, Packed, 32, 1, 1}, {4, 4, SoA, 32, 1, 1}, {8, 8, SoA, 16, 1, 1}} {
 		t.Run(v.String(), func(t *testing.T) {
-			testenv.Turn(t)
 			t.Parallel()
 			run := func() { both[uint32, uint32](t, openCPU(t), v) }
 			byWidth(v, run, run, run, run, func() { both[uint64, uint64](t, openCPU(t), v) }, run)

@@ -6,7 +6,7 @@
 //
 // Without the two files it makes them with warpmap gen tpch, of the size that --sf says, in the folder --work.
 //
-// Built like this it runs on any Linux of its architecture. What it joins besides the two files (half of the orders, files with keys of strings,
+// Built like this it runs on any Linux of its architecture. What it joins besides the two files (half of the orders, files with other keys,
 // CSV) it makes from them with DuckDB, and keeps in the folder --work for the next time. Each join runs --runs times, DuckDB's and
 // warpmap's in turn, after both inputs were read once. Afterwards the rows of both outputs are compared, whatever their order.
 package main
