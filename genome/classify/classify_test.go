@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sort"
 	"strings"
 	"testing"
 
@@ -321,6 +322,75 @@ func TestVerdictsAreTheTwins(t *testing.T) {
 	}
 	if len(told) < 7 || told[0] < 10 {
 		t.Errorf("the reads are told to be of %v: want more taxa, and unclassified ones", told)
+	}
+}
+
+// A warp, of a GPU and in stress mode, tells what a lane of the CPU device tells: of reads with no location, with what
+// fits its memory, and with many thousands.
+func TestAWarpTellsWhatALaneTells(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 8))
+	references := relatives(r, 30, 1500)
+	often := letters(r, 400) // in most references, with windows that share features
+	for i, text := range references {
+		if i%4 != 0 && len(text) > 200 {
+			references[i] = text[:200] + string(often) + text[200:]
+		}
+	}
+	reads := sample(r, references, 120)
+	for _, n := range []int{150, 400, 900, 3000} {
+		long := ""
+		for len(long) < n {
+			from := references[r.IntN(len(references))]
+			long += from[:min(len(from), n)]
+		}
+		reads = append(reads, long[:n], string(often[:min(n, len(often))]))
+	}
+	lane := cpu(t)
+	db := build(t, lane, Options{}, false, references)
+	index, sizes := indexOf(db), [4]int{}
+	for _, read := range reads {
+		n := 0
+		for _, features := range twinSketches([]byte(read), db.Options) {
+			for _, f := range features {
+				n += len(index[f])
+			}
+		}
+		sizes[sort.SearchInts([]int{0, 32, 256}, n)]++
+	}
+	if slices.Contains(sizes[:], 0) {
+		t.Fatalf("%v reads of no location, of up to 32, of up to 256, and of more: want some of each", sizes)
+	}
+	for _, x := range []struct {
+		name string
+		open func(t *testing.T) *device.Device
+	}{
+		{"stress", func(t *testing.T) *device.Device { return cpu(t, device.WithStress(11)) }},
+		{"cuda", func(t *testing.T) *device.Device {
+			d, err := device.Open("cuda:0")
+			testenv.Require(t, "cuda", err)
+			t.Cleanup(func() { d.Close() })
+			return d
+		}},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			warp := x.open(t)
+			for _, o := range []QueryOptions{{}, {Lowest: Species, HitMin: 2, HitDiff: 0.3}} {
+				var got [2][]Verdict
+				mates := slices.Clone(reads)
+				slices.Reverse(mates)
+				for i, d := range []*device.Device{lane, warp} {
+					c, err := NewClassifier(d, db, o)
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer c.Close()
+					got[i], _ = run(t, c, c.NewTally(false), reads, mates, KrakenLines)
+				}
+				if diff := cmp.Diff(got[0], got[1], cmp.AllowUnexported(Verdict{}, verdict{})); diff != "" {
+					t.Errorf("%+v: %s", o, diff)
+				}
+			}
+		})
 	}
 }
 

@@ -492,7 +492,10 @@ func (r *Result) apart() bool {
 func (w *partWorker) decide(n int, queries device.Slice[query], entries device.Slice[uint64],
 	verdicts device.Slice[verdict]) error {
 	c, o := w.p, w.c.o
-	need := max(w.scratch.s.Len(), 2*entries.Len())
+	need, lanes := max(w.scratch.s.Len(), 2*entries.Len()), int64(n)
+	if w.d.Info().CUDA() || w.d.Info().Stress {
+		lanes *= 32 // a warp has a read
+	}
 	for {
 		scratch, err := w.scratch.room(w.d, w.st, need)
 		if err != nil {
@@ -507,7 +510,7 @@ func (w *partWorker) decide(n int, queries device.Slice[query], entries device.S
 			Indices:  c.indices.Addr(),
 			Verdicts: verdicts.Addr(), HitMin: uint32(o.HitMin), Lowest: uint32(o.Lowest), Highest: uint32(o.Highest),
 			HitDiff: float32(o.HitDiff)}
-		if err := w.k.decide.Launch(w.st, device.GridFor(int64(n), threads), &p); err != nil {
+		if err := w.k.decide.Launch(w.st, device.GridFor(lanes, threads), &p); err != nil {
 			return err
 		}
 		asked, err := w.next.Host(w.st)
