@@ -11,8 +11,8 @@
 //	a GPU     k-mers are appended to a list, which is added to a warpcore.Counter, or, if they have two words, to
 //	          values of a dycuckoo.Map. While one text is counted, all text that comes meanwhile is copied: the more
 //	          k-mers come at once, the faster they are counted
-//	the CPU   k-mers of a block of text are brought in the order of their parts; when the memory for them is full, or
-//	          the input ends, each part is sorted and counted in the cache of a core
+//	the CPU   k-mers of a block of text are brought in the order of their parts; when they are a gigabyte, and more
+//	          than what was counted, or the input ends, each part is sorted and counted in the cache of a core
 //
 // On the CPU, a table of all k-mers is larger than the cache, and each k-mer waits for memory; parts are read and
 // written as streams. GPU and CPU give the same file: the parts come in order, and the k-mers of a part in the order of

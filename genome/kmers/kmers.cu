@@ -135,7 +135,11 @@ template <class F> __device__ __forceinline__ void for_each_of_part(const kmers:
 // are dealt out by the bits behind the part's first, and so few each are sorted in place.
 WARPMAP_KERNEL(sort_parts, kmers::sortParams) {
     if (thread_index()) return;
-    __shared__ u32 ends[KMERS_BUCKETS];
+    __shared__ u32 shared[KMERS_BUCKETS];
+    u32* ends = shared;
+#if defined(WARPMAP_HOST)
+    asm("" : "+r"(ends)); // else g++ asks for a thread's address of it each time
+#endif
     u64 part = p.first + block_index(), begin = at<u64>(p.offsets)[block_index()];
     kmer* out = at<kmer>(p.mixes) + begin;
     u32* counts = at<u32>(p.counts) + begin;

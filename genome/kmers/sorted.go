@@ -8,6 +8,10 @@ import (
 	"github.com/warpmap/warpmap/internal/crash"
 )
 
+// rawAtOnce is how many bytes of k-mers wait: of more, a part would not fit a core's cache when it is sorted. Where what was
+// counted is more, as much waits, so that no k-mer is merged often.
+const rawAtOnce = 1 << 30
+
 // group is how many parts are counted at a time.
 const group = 128
 
@@ -101,7 +105,8 @@ func (s *sorted) flush() error {
 // parts beside.
 func (s *sorted) room(more int64) error {
 	raw, kept := rawBytes(s.words), keptBytes(s.words)
-	if (s.raw+more)*raw+s.distinct*kept <= s.most {
+	waits := (s.raw + more) * raw
+	if waits+s.distinct*kept <= s.most && waits <= max(rawAtOnce, s.distinct*kept) {
 		return nil
 	}
 	if s.raw == 0 {
