@@ -8,8 +8,8 @@ import (
 	"github.com/warpmap/warpmap/internal/crash"
 )
 
-// rawAtOnce is how many bytes of k-mers wait: of more, a part would not fit a core's cache when it is sorted. Where what was
-// counted is more, as much waits, so that no k-mer is merged often.
+// rawAtOnce is how many bytes of k-mers wait: of more, a part would not fit a core's cache when it is sorted. Where
+// what was counted is more, as much waits, so that no k-mer is merged often.
 const rawAtOnce = 1 << 30
 
 // group is how many parts are counted at a time.
