@@ -58,7 +58,7 @@ func (j *joiner) build(ctx context.Context, build array.RecordReader) error {
 		if err != nil {
 			return fmt.Errorf("build column %q: %w", build.Schema().Field(c).Name, err)
 		}
-		j.takers = append(j.takers, t)
+		j.takers = append(j.takers, t.limit(j.atOnce()))
 	}
 	return j.makeIndex(ctx, keys)
 }

@@ -20,7 +20,10 @@ type buildColumn struct {
 // streamBuild reads a build side that is no Parquet file.
 func (c *columnJoin) streamBuild(ctx context.Context, build *Reader) error {
 	c.out = c.plan.only(build, nil, c.On)
-	var err error
+	err := c.within(build)
+	if err != nil {
+		return err
+	}
 	if c.joiner.plan, err = planKeys(build.Schema(), c.probe.schema, c.On, c.NullsEqual); err != nil {
 		return err
 	}

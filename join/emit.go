@@ -94,7 +94,7 @@ func (j *joiner) blockTakers(b *block) ([]*taker, error) {
 		if err != nil {
 			return nil, fmt.Errorf("probe column %q: %w", j.out.schema.Field(i).Name, err)
 		}
-		all = append(all, t)
+		all = append(all, t.limit(j.atOnce()))
 	}
 	return all, nil
 }

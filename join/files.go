@@ -31,6 +31,7 @@ type Reader struct {
 	size   int64                             // about, of its text or file
 	next   func() (arrow.RecordBatch, error) // a batch that the reader owns; io.EOF at the end
 	pick   func(columns []int)               // reads these columns only; nil where that saves nothing
+	within func(bytes int64) error           // makes batches of about so many bytes; nil where they are what they are
 	close  func() error
 	made   []witness    // of text, by column
 	text   *textFile    // where it is one

@@ -189,6 +189,7 @@ type tuning struct {
 	// bytes of a part of the build side where there are several; 0 where memory says it, below for one part
 	part   int64
 	groups [2]int  // rows of an output's row group at least and at most; zeros for enoughRows and groupRows
+	shares int     // of memory: a batch takes one at most; 0 for batchShare
 	makers *makers // opens tables; nil for the module's own
 	pinned int     // as opener's; 0 where the device says it
 }
@@ -316,7 +317,11 @@ func run(ctx context.Context, d *device.Device, o Options, t tuning) (Summary, e
 // toFile joins into o.Out.
 func (j *joiner) toFile(ctx context.Context, build, probe *Reader, plan *output) error {
 	as := parquetOptions{chosen: j.Compression != "", threads: j.Threads, memory: j.Memory}
-	if n, _ := j.parts(build, plan); probe.pq != nil && n == 1 {
+	n, _, err := j.parts(build, probe, plan)
+	if err != nil {
+		return err
+	}
+	if probe.pq != nil && n == 1 {
 		as.columns = plan.nodes(build, probe, j.How)
 	}
 	out, err := create(j.Out, plan.schema, j.writeOptions(), as)
@@ -336,13 +341,20 @@ func (j *joiner) toFile(ctx context.Context, build, probe *Reader, plan *output)
 // files joins into a writer, or counts where there is none. From Parquet to Parquet columns go as their files have
 // them.
 func (j *joiner) files(ctx context.Context, build, probe *Reader, plan *output, out *Writer) error {
-	if n, most := j.parts(build, plan); n > 1 {
+	n, most, err := j.parts(build, probe, plan)
+	if err != nil {
+		return err
+	}
+	if n > 1 {
 		return catch(brokeOff, func() error { return j.parted(ctx, build, probe, plan, out, n, most) })
 	}
 	if probe.pq != nil && (out == nil || out.columns() != nil) {
 		return catch(brokeOff, func() error { return j.columns(ctx, build, probe, plan, out) })
 	}
 	j.out = plan.only(build, probe, j.On)
+	if err := j.within(build, probe); err != nil {
+		return err
+	}
 	if out != nil {
 		j.sink = out.Write
 	}

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -98,7 +99,7 @@ func (r *Reader) parquet(f *os.File) error {
 	if err != nil {
 		return err
 	}
-	pf, pr, leaves := p.pf, p.pr, p.leaves
+	pf, leaves := p.pf, p.leaves
 	r.pq, r.schema, r.rows = p, p.schema, p.rows
 	r.pick = func(columns []int) {
 		var some [][]int
@@ -107,13 +108,14 @@ func (r *Reader) parquet(f *os.File) error {
 		}
 		leaves = some
 	}
+	r.within = func(bytes int64) error { return p.batches(leaves, bytes) }
 	// Each column has a reader of its own, so that it is decoded on a goroutine of ours: on one of the library's
 	// nobody could catch a panic.
 	var columns []pqarrow.RecordReader
 	read := int64(0)
 	r.next = func() (arrow.RecordBatch, error) {
 		for i := len(columns); i < len(leaves); i++ {
-			c, err := pr.GetRecordReader(context.Background(), leaves[i], nil)
+			c, err := p.pr.GetRecordReader(context.Background(), leaves[i], nil)
 			if err != nil {
 				return nil, err
 			}
@@ -265,15 +267,108 @@ func (p *parquetFile) groupRows(group int) int64 {
 	return p.pf.MetaData().RowGroup(group).NumRows()
 }
 
+// batches makes batches as small as they must be to take about so many bytes when some fields, of these leaves, are
+// decoded. A value of a dictionary counts as its longest, because each row may have it.
+func (p *parquetFile) batches(fields [][]int, bytes int64) error {
+	widest := int64(1) // row
+	for g := range p.pf.NumRowGroups() {
+		row, rows := int64(0), max(1, p.pf.MetaData().RowGroup(g).NumRows())
+		for _, leaves := range fields {
+			for _, leaf := range leaves {
+				longest, err := p.longest(g, leaf)
+				if err != nil {
+					return err
+				}
+				row += max(8, longest, p.bytesOf(g, leaf)/rows)
+			}
+		}
+		widest = max(widest, row)
+	}
+	n := min(batchRows, max(1, bytes/widest))
+	pr, err := pqarrow.NewFileReader(p.pf, pqarrow.ArrowReadProperties{BatchSize: n}, allocator)
+	if err == nil {
+		p.pr = pr
+	}
+	return err
+}
+
+// mostDecoded is how many bytes a field's values take in a row group at most, once each row has its own.
+func (p *parquetFile) mostDecoded(group, field int) (n int64, err error) {
+	if n = p.bytes(group, field); p.flat(field) == nil || p.folder(field) != nil {
+		return n, nil
+	}
+	in, at := p.in(group)
+	longest, err := in.longest(at, in.leaves[field][0])
+	return max(n, longest*min(p.groupRows(group), math.MaxInt32)), err
+}
+
+// decoded is how many they take. It reads the field.
+func (p *parquetFile) decoded(group, field int) (n int64, err error) {
+	n = p.bytes(group, field)
+	if most, err := p.mostDecoded(group, field); err != nil || most == n {
+		return n, err
+	}
+	text := int64(0)
+	err = p.pages(group, field, nil, func(v *vec, from int) error {
+		if from == 0 {
+			text = 0
+		}
+		if v.dict == nil {
+			text += int64(len(v.text))
+			return nil
+		}
+		for i, c := range v.codes {
+			if v.valid == nil || v.valid[i] {
+				text += int64(v.dict.ends[c+1] - v.dict.ends[c])
+			}
+		}
+		return nil
+	})
+	return max(n, text), err
+}
+
+// longest is the length of the longest value of a chunk's dictionary; 0 where it has none of text.
+func (p *parquetFile) longest(group, leaf int) (n int64, err error) {
+	c, err := p.pf.MetaData().RowGroup(group).ColumnChunk(leaf)
+	if err != nil || c.Type() != parquet.Types.ByteArray || !c.HasDictionaryPage() {
+		return 0, err
+	}
+	err = catch(broken, func() error {
+		pages, err := p.raw.RowGroup(group).GetColumnPageReader(leaf)
+		if err != nil {
+			return err
+		}
+		defer pages.Close()
+		if !pages.Next() {
+			return pages.Err()
+		}
+		if d, is := pages.Page().(*file.DictionaryPage); is {
+			for b := d.Data(); len(b) >= 4; {
+				size := int64(binary.LittleEndian.Uint32(b))
+				n = max(n, size)
+				b = b[min(int64(len(b)), 4+size):]
+			}
+		}
+		return nil
+	})
+	return n, err
+}
+
 // bytes is how many bytes a field's values take in a row group before they are compressed.
 func (p *parquetFile) bytes(group, field int) (n int64) {
 	p, group = p.in(group)
 	for _, leaf := range p.leaves[field] {
-		if c, err := p.pf.MetaData().RowGroup(group).ColumnChunk(leaf); err == nil {
-			n += c.TotalUncompressedSize()
-		}
+		n += p.bytesOf(group, leaf)
 	}
 	return n
+}
+
+func (p *parquetFile) bytesOf(group, leaf int) int64 {
+	c, err := p.pf.MetaData().RowGroup(group).ColumnChunk(leaf)
+	if err != nil {
+		return 0
+	}
+	return c.TotalUncompressedSize()
 }
 
 // wrong says where in the file something was wrong.

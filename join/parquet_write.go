@@ -33,6 +33,7 @@ import (
 const (
 	groupRows  = 1 << 20
 	groupBytes = 256 << 20
+	leastGroup = 1 << 20 // bytes of one where memory is short
 )
 
 // aheadColumns is how many encoded columns may wait for others of their groups, for each thread, about.
@@ -100,13 +101,15 @@ type parquetEncoder struct {
 	mu     sync.Mutex
 	err    error
 
-	recs []arrow.RecordBatch // of the next group
-	rows int64
-	size int64
+	recs   []arrow.RecordBatch // of the next group
+	rows   int64
+	size   int64
+	enough int64 // size of a group that needs no more rows
 }
 
 func newParquetEncoder(w *bufio.Writer, s *arrow.Schema, o parquetOptions) (*parquetEncoder, error) {
-	e := &parquetEncoder{w: w, arrow: s, last: make(chan struct{}), chosen: o.chosen, null: o.null}
+	e := &parquetEncoder{w: w, arrow: s, last: make(chan struct{}), chosen: o.chosen, null: o.null,
+		enough: groupBytes}
 	close(e.last)
 	if o.threads == 0 {
 		o.threads = runtime.GOMAXPROCS(0)
@@ -117,6 +120,8 @@ func newParquetEncoder(w *bufio.Writer, s *arrow.Schema, o parquetOptions) (*par
 	e.ahead = make(chan struct{}, 1+max(1, (aheadColumns*o.threads+s.NumFields()-1)/max(1, s.NumFields())))
 	if o.memory > 0 {
 		e.room, e.memory = semaphore.NewWeighted(o.memory), o.memory
+		// One is collected while others are encoded, and what is encoded of one takes about as much as it does.
+		e.enough = min(groupBytes, max(leastGroup, o.memory/int64(2*cap(e.ahead)+1)))
 	}
 	if e.null {
 		e.leaves = make([][]int, s.NumFields())
@@ -543,11 +548,9 @@ func (e *parquetEncoder) write(rec arrow.RecordBatch) error {
 		part := rec.NewSlice(from, to)
 		e.recs = append(e.recs, part)
 		e.rows += to - from
-		for _, c := range rec.Columns() {
-			e.size += int64(float64(c.Data().SizeInBytes()) * float64(to-from) / float64(rec.NumRows()))
-		}
+		e.size += sizeOf(rec) * (to - from) / rec.NumRows()
 		from = to
-		if e.rows == groupRows || e.size >= groupBytes {
+		if e.rows == groupRows || e.size >= e.enough {
 			if err := e.group(); err != nil {
 				return err
 			}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"slices"
 	"time"
@@ -44,54 +45,85 @@ type partedJoin struct {
 	outs  *os.File      // of all parts' outputs, one behind the other
 }
 
-// needed is about how many bytes of memory the build side will take.
-func (j *joiner) needed(build *Reader, plan *output) int64 {
+// needed is about how many bytes of memory the build side will take: columns as their files have them, or decoded, where
+// each row has its own of a dictionary's values.
+func (j *joiner) needed(build *Reader, plan *output, decoded bool, memory int64) (int64, error) {
 	rows := min(max(0, build.Rows()), 1<<40) // a broken file may say anything
 	if build.pq == nil {
 		// compressed text is larger than its file
-		return max(build.size, 8*rows*int64(build.schema.NumFields())) + 16*rows
+		return max(build.size, 8*rows*int64(build.schema.NumFields())) + 16*rows, nil
 	}
-	n := int64(0)
+	if !decoded {
+		return j.columnBytes(build, plan, func(g, i int) (int64, error) { return build.pq.bytes(g, i), nil })
+	}
+	// What is certainly enough for all is told at once.
+	if n, err := j.columnBytes(build, plan, build.pq.mostDecoded); err != nil || n <= memory {
+		return n, err
+	}
+	return j.columnBytes(build, plan, build.pq.decoded)
+}
+
+// columnBytes is what the build side takes, by the bytes of its columns that come out.
+func (j *joiner) columnBytes(build *Reader, plan *output, of func(group, field int) (int64, error)) (int64, error) {
+	rows := min(max(0, build.Rows()), 1<<40)
+	n := int64(len(j.On)) * 16 * rows
 	for i := range build.schema.NumFields() {
 		if j.Count || !slices.Contains(plan.columns, source{true, i}) {
 			continue
 		}
 		bytes := int64(0)
 		for g := range build.pq.groups() {
-			bytes += build.pq.bytes(g, i)
+			more, err := of(g, i)
+			if err != nil {
+				return 0, readError(err, "build")
+			}
+			bytes += min(more, math.MaxInt64/4-bytes)
 		}
-		n += max(bytes, 4*rows)
+		n = min(n+max(bytes, 4*rows), math.MaxInt64/4)
 	}
-	return n + int64(len(j.On))*16*rows
+	return n, nil
 }
 
 // parts tells into how many parts a build side has to be split for the memory that there is, and the bytes of each; 1
 // for none.
-func (j *joiner) parts(build *Reader, plan *output) (n int, most int64) {
+func (j *joiner) parts(build, probe *Reader, plan *output) (n int, most int64, err error) {
 	memory := j.Memory
 	if memory == 0 {
 		memory = int64(min(machine(), 1<<62)) / 2
 	}
-	needed := j.needed(build, plan)
+	needed, err := j.needed(build, plan, build.pq != nil && !j.byColumns(probe), memory)
+	if err != nil {
+		return 0, 0, err
+	}
 	if most = max(memory/4, leastParted); j.part > 0 {
 		most = j.part
 	}
 	if j.part < 0 || j.part == 0 && (needed <= memory || needed <= leastParted) {
-		return 1, 0
+		return 1, 0, nil
 	}
-	return int(min(mostParts, needed/most+1)), most
+	return int(min(mostParts, needed/most+1)), most, nil
+}
+
+// byColumns tells that the output is made column by column, if the build side fits into memory.
+func (j *joiner) byColumns(probe *Reader) bool {
+	f, _ := j.writeOptions().format(j.Out)
+	return probe.pq != nil && (j.Count || f == Parquet)
 }
 
 // parted joins into a writer, or counts, in so many parts at first.
 func (j *joiner) parted(ctx context.Context, build, probe *Reader, plan *output, out *Writer, n int,
 	most int64) (err error) {
 	g := &partedJoin{joiner: j, plan: plan.only(build, probe, j.On), most: most}
+	j.shares = 4 * n // one of each part is in memory when their outputs are merged
 	defer func() {
 		for _, s := range g.files {
 			s.close()
 		}
 	}()
 	if g.keys, err = planKeys(build.Schema(), probe.Schema(), j.On, j.NullsEqual); err != nil {
+		return err
+	}
+	if err := j.within(build, probe); err != nil {
 		return err
 	}
 	if err := j.ready(); err != nil {
@@ -190,9 +222,7 @@ func (g *partedJoin) split(ctx context.Context, r array.RecordReader, s *arrow.S
 		recs = append(recs, rec)
 		total += rec.NumRows()
 		rows += rec.NumRows()
-		for _, c := range rec.Columns() {
-			bytes += int64(c.Data().SizeInBytes())
-		}
+		bytes += sizeOf(rec)
 		if rows >= int64(n)*1024 || bytes >= min(blockBytes, g.most) {
 			if err := flush(); err != nil {
 				return nil, err
@@ -265,7 +295,7 @@ func (g *partedJoin) scatter(recs []arrow.RecordBatch, parts []*spill, build boo
 			i++
 		}
 	}
-	takers, err := takersOf(parts[0].schema, recs)
+	takers, err := takersOf(parts[0].schema, recs, g.atOnce())
 	if err != nil {
 		return err
 	}
@@ -288,8 +318,8 @@ func spread(word uint64, depth int) uint64 {
 	return word ^ word>>32
 }
 
-// takersOf makes a taker for each column of some batches.
-func takersOf(s *arrow.Schema, recs []arrow.RecordBatch) ([]*taker, error) {
+// takersOf makes a taker for each column of some batches, which takes so many bytes at once.
+func takersOf(s *arrow.Schema, recs []arrow.RecordBatch, most int64) ([]*taker, error) {
 	takers := make([]*taker, s.NumFields())
 	for i := range takers {
 		chunks := make([]arrow.ArrayData, len(recs))
@@ -300,6 +330,7 @@ func takersOf(s *arrow.Schema, recs []arrow.RecordBatch) ([]*taker, error) {
 		if takers[i], err = newTaker(s.Field(i).Type, chunks); err != nil {
 			return nil, fmt.Errorf("column %q: %w", s.Field(i).Name, err)
 		}
+		takers[i].limit(most)
 	}
 	return takers, nil
 }
@@ -557,7 +588,7 @@ func (g *partedJoin) merge(ctx context.Context, outs []*spill, to *Writer) error
 	heap.Init(&all)
 	var rows []loc
 	flush := func() error {
-		takers, err := takersOf(g.plan.schema, recs)
+		takers, err := takersOf(g.plan.schema, recs, g.atOnce())
 		if err != nil {
 			return err
 		}

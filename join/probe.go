@@ -16,8 +16,9 @@ import (
 
 // block is a stretch of probe rows that is looked up at once: small batches are put together, large ones cut.
 type block struct {
-	recs []arrow.RecordBatch
-	rows int
+	recs  []arrow.RecordBatch
+	rows  int
+	bytes int64
 }
 
 func (b *block) release() {
@@ -124,8 +125,9 @@ func (j *joiner) read(ctx context.Context, probe array.RecordReader, blocks chan
 			to := min(rec.NumRows(), from+int64(j.batch))
 			b.recs = append(b.recs, rec.NewSlice(from, to))
 			b.rows += int(to - from)
+			b.bytes += sizeOf(rec) * (to - from) / rec.NumRows()
 			from = to
-			if b.rows >= j.batch {
+			if b.rows >= j.batch || j.Memory > 0 && b.bytes >= j.atOnce() {
 				if err := send(); err != nil {
 					return seconds, err
 				}

@@ -309,6 +309,17 @@ func (s *several) reader(files []inputFile) (*Reader, error) {
 	for i := range wanted {
 		wanted[i] = i
 	}
+	out.within = func(bytes int64) error {
+		for _, r := range s.readers {
+			if r.within == nil {
+				continue
+			}
+			if err := r.within(bytes); err != nil {
+				return fmt.Errorf("%s: %w", r.path, err)
+			}
+		}
+		return nil
+	}
 	out.pick = func(columns []int) {
 		wanted = columns
 		for i, r := range s.readers {

@@ -18,8 +18,8 @@ type loc struct{ chunk, row int }
 
 var null = loc{-1, 0}
 
-// errTooBig says that the taken rows do not fit 32-bit offsets or 16-bit run ends, or take over 2 GiB: take fewer rows
-// at a time.
+// errTooBig says that the taken rows do not fit 32-bit offsets or 16-bit run ends, or take over 2 GiB, or over
+// what a taker is limited to: take fewer rows at a time.
 var errTooBig = errors.New("too many rows at once for the column's offsets")
 
 // taker copies rows out of a column by index, whatever its type: it works on Arrow's physical layouts, so an
@@ -31,6 +31,21 @@ type taker struct {
 	children []*taker
 	dict     arrow.ArrayData // of a dictionary type: the one dictionary of all chunks
 	remap    [][]int32       // and what each chunk's indices become in it; nil where they stay
+	most     int             // bytes of numbers and text that it takes at once, of more rows than one; 0: 2 GiB
+}
+
+// limit bounds what a taker takes at once. What lies within lists and structs is not bounded.
+func (t *taker) limit(most int64) *taker {
+	t.most = int(min(most, math.MaxInt32))
+	return t
+}
+
+// room is how many bytes of so many rows are taken at once.
+func (t *taker) room(rows int) int {
+	if t.most == 0 || rows == 1 {
+		return math.MaxInt32
+	}
+	return t.most
 }
 
 // newTaker makes a taker over chunks of one type. The chunks must live as long as it does.
@@ -343,7 +358,7 @@ func (t *taker) values(buffer int) [][]byte {
 
 // fixed copies values of w bytes; at holds absolute rows.
 func (t *taker) fixed(at []loc, w int) ([]byte, error) {
-	if len(at)*w > math.MaxInt32 {
+	if len(at)*w > t.room(len(at)) {
 		return nil, errTooBig
 	}
 	in, out := t.values(1), make([]byte, len(at)*w)
@@ -414,7 +429,7 @@ func (t *taker) variable(at []loc, w int) (arrow.ArrayData, error) {
 	valid, nulls, at := t.validity(at)
 	offsets, bytes := t.values(1), t.values(2)
 	if w == 4 {
-		ends, out, err := shortTexts(at, offsets, bytes)
+		ends, out, err := shortTexts(at, offsets, bytes, t.room(n))
 		if err != nil {
 			return nil, err
 		}
@@ -429,6 +444,9 @@ func (t *taker) variable(at []loc, w int) (arrow.ArrayData, error) {
 			}
 			total += to - from
 		}
+		if t.most > 0 && total > t.room(n) {
+			return nil, errTooBig
+		}
 		putInt(ends[(i+1)*w:(i+2)*w], total)
 	}
 	out := make([]byte, 0, total)
@@ -441,7 +459,7 @@ func (t *taker) variable(at []loc, w int) (arrow.ArrayData, error) {
 }
 
 // shortTexts is variable's work for offsets of 4 bytes, which nearly all have.
-func shortTexts(at []loc, offsets, bytes [][]byte) (ends, out []byte, err error) {
+func shortTexts(at []loc, offsets, bytes [][]byte, most int) (ends, out []byte, err error) {
 	chunks := make([][]uint32, len(offsets))
 	for c, o := range offsets {
 		chunks[c] = words[uint32](o)
@@ -456,7 +474,7 @@ func shortTexts(at []loc, offsets, bytes [][]byte) (ends, out []byte, err error)
 			}
 			total += end - from
 		}
-		if total > math.MaxInt32 {
+		if total > most {
 			return nil, nil, errTooBig
 		}
 		to[i+1] = uint32(total)
@@ -488,7 +506,7 @@ func (t *taker) views(at []loc) (arrow.ArrayData, error) {
 			continue
 		}
 		from := nth(v, 3, 4)
-		if len(long)+size > math.MaxInt32 {
+		if len(long)+size > t.room(n) {
 			return nil, errTooBig
 		}
 		putInt(v[8:12], 0)
