@@ -41,14 +41,14 @@ const buildLong = `build makes a database of genomes: FASTA files, plain or pack
 or - for standard input.
 
 DIR has a taxonomy in NCBI's format: nodes.dmp, names.dmp, merged.dmp. Of which taxon a sequence is tell, in this order:
-taxid|N in its header; assembly_summary*.txt in DIR, by the file's name; *.accession2taxid in DIR, by the sequence's
-accession; both may be packed. What none tells hangs on the root; if that is all, it is an error.
+taxid|N in its header; assembly_summary*.txt, by the file's name; *.accession2taxid, by the sequence's accession. These
+lists, packed or not, are found in DIR and beside the genomes; those in DIR have the word. What none tells hangs on the
+root, and a warning says what and how much; if that is all, it is an error.
 
 With --devices several devices sketch the genomes. What a GPU has no room for goes to the host's memory.
 
-With --add the genomes join those that DB has; then DIR, if given, is for assembly_summary*.txt and *.accession2taxid
-alone: the taxonomy is DB's. A DB that is there is replaced only with --force. The file appears, or is replaced, when it
-is whole.`
+With --add the genomes join those that DB has; then DIR, if given, is for lists alone: the taxonomy is DB's. A DB that
+is there is replaced only with --force. The file appears, or is replaced, when it is whole.`
 
 const buildExample = `  warpmap classify build refs.db genomes/ --taxonomy taxonomy/
   warpmap classify build refs.db 'more/*.fa.gz' --add --taxonomy taxonomy/
