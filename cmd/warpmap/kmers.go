@@ -54,7 +54,7 @@ func kmersCountCommand() *cobra.Command {
 		Short: "Count k-mers, into a file",
 		Long: `count counts the k-mers of READS: files, patterns ('run*/*.fq.gz'), folders, or - for standard input, in
 FASTA or FASTQ, plain or packed with gzip or zstd, which their content tells. The file of counts appears under its name
-when it is whole. A summary goes to stderr; with --json, it is JSON on stdout.
+when it is whole, and takes about 5.5 bytes a k-mer. A summary goes to stderr; with --json, it is JSON on stdout.
 
 K-mers take 8 to 20 bytes each, and those of more than 32 letters twice that. With --memory, or where memory is short,
 they go to temporary files, in the folder that TMPDIR names, and are counted a part at a time; the result is the same.
