@@ -90,6 +90,9 @@ A count stops at 4,294,967,295. With --devices each of several devices counts a 
 			}
 			defer closeAll()
 			o.Beside = devices[1:]
+			if o.MaxMemory > 0 { // half of it is for what is on Go's heap, or more where it is little
+				defer collectWithin(o.MaxMemory/2 + 64<<20)()
+			}
 			bar := newSpinner(cmd)
 			if bar.on {
 				o.Progress = func(at kmers.Progress) { kmersProgress(bar, at) }
