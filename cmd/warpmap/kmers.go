@@ -114,7 +114,7 @@ A count stops at 4,294,967,295. With --devices each of several devices counts a 
 	f.IntVarP(&o.K, "k", "k", 0, fmt.Sprintf("letters of a k-mer, 1 to %d", kmers.MaxK))
 	f.BoolVarP(&o.Canonical, "canonical", "C", false, "count a k-mer and its reverse complement as one, the smaller")
 	f.Uint32Var(&o.Min, "min", 1, "leave out k-mers that come less often")
-	f.StringVarP(&out, "out", "o", "counts.wk", "the file of counts")
+	f.StringVarP(&out, "out", "o", "counts.wk", "the file of counts; one that is there is replaced")
 	f.Var(&size{&o.MaxMemory}, "memory",
 		"k-mers take no more than about this, of all devices together, such as 2GB; left out, half of what is free")
 	threadsFlag(cmd, &o.Read.Threads)
