@@ -12,8 +12,8 @@ import (
 )
 
 // assigner tells of which taxon a reference is: by taxid|N in its header; by its file's accession, in
-// assembly_summary.txt; by its own accession, in *.accession2taxid. Where two folders have lists, the one that was named
-// first has the word.
+// assembly_summary.txt; by its own accession, in *.accession2taxid. Where two folders have lists, the one that was
+// named first has the word.
 type assigner struct {
 	dirs             []string // where lists may lie
 	seen             map[string]bool

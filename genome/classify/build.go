@@ -389,9 +389,9 @@ func (b *Builder) knowsNothing() error {
 	}
 	var text strings.Builder
 	fmt.Fprintf(&text,
-		"none of %d sequences has a taxon, and so they would tell nothing of reads: want taxid|N in the headers, or, in "+
-			"the folder of --taxonomy or beside the genomes, assembly_summary*.txt with the accessions of the files, "+
-			"or *.accession2taxid with those of the sequences, such as %q", b.read, b.unknown[0])
+		"none of %d sequences has a taxon, and so they would tell nothing of reads: want taxid|N in the headers, or, "+
+			"in the folder of --taxonomy or beside the genomes, assembly_summary*.txt with the accessions of the "+
+			"files, or *.accession2taxid with those of the sequences, such as %q", b.read, b.unknown[0])
 	if a := b.assigner; len(a.dirs) > 0 {
 		lists := func(n int, rows int64, name string) string {
 			if n == 0 {
