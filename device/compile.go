@@ -95,8 +95,8 @@ type Module struct {
 }
 
 // Compile compiles a program for the device, or takes it from the cache on disk, and loads it. It loads the same
-// program once. Cost: up to a few seconds the first time on a machine, with NVRTC as with a C++ compiler; a millisecond
-// from disk; nothing again.
+// program once. Several goroutines compile different programs beside one another. Cost: up to a few seconds the first
+// time on a machine, with NVRTC as with a C++ compiler; a millisecond from disk; nothing again.
 //
 // Errors: *CompileError with the compiler's own words; ErrNoNVRTC (GPU) or ErrNoCompiler (CPU device), if the program
 // is not in the cache and there is nothing to compile it with; context.Cause of the context of WithContext; ErrClosed.
@@ -111,9 +111,10 @@ func (d *Device) Compile(p *Program) (*Module, error) {
 	err = d.do(func() error {
 		c := d.b.compiler()
 		key := src.key(c)
-		d.modMu.Lock()
-		defer d.modMu.Unlock()
-		if m = d.modules[key]; m != nil {
+		place := d.place(key)
+		place.mu.Lock()
+		defer place.mu.Unlock()
+		if m = place.m; m != nil {
 			return nil
 		}
 		h, err := d.build(src, c, key)
@@ -121,10 +122,27 @@ func (d *Device) Compile(p *Program) (*Module, error) {
 			return err
 		}
 		m = &Module{d, p.Name, h, p.threads(d.infos.CUDA())}
-		d.modules[key] = m
+		place.m = m
 		return nil
 	})
 	return m, err
+}
+
+// modulePlace is where a device keeps a module. Who compiles it holds the lock: others wait for it, and for no other.
+type modulePlace struct {
+	mu sync.Mutex
+	m  *Module
+}
+
+func (d *Device) place(key string) *modulePlace {
+	d.modMu.Lock()
+	defer d.modMu.Unlock()
+	p := d.modules[key]
+	if p == nil {
+		p = &modulePlace{}
+		d.modules[key] = p
+	}
+	return p
 }
 
 var compiling sync.Map // a *sync.Mutex for each key: another device of this process may be compiling the same

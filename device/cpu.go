@@ -331,18 +331,54 @@ func (b *cpuBackend) copyAcross(st uintptr, dst uint64, _ backend, src uint64, _
 func (b *cpuBackend) fill(st uintptr, dst uint64, v byte, n int64) error {
 	return b.on(st, func() error {
 		s := unsafe.Slice((*byte)(pointer(dst)), n)
-		if v == 0 {
-			clear(s)
-			return nil
+		workers := 1
+		if n >= fillAlone && !b.cfg.stress {
+			workers = b.workers()
 		}
-		for i := range min(len(s), 4096) {
-			s[i] = v
+		var next atomic.Int64
+		work := func() {
+			for to := next.Add(fillPiece); to-fillPiece < n; to = next.Add(fillPiece) {
+				fillBytes(s[to-fillPiece:min(to, n)], v)
+			}
 		}
-		for done := 4096; done < len(s); done *= 2 {
-			copy(s[done:], s[:done])
+		var wg crash.WaitGroup
+		for range workers - 1 {
+			wg.Go(work)
 		}
+		work()
+		wg.Wait()
 		return nil
 	})
+}
+
+// Memory that is new to the process costs the system more than the bytes that are written to it: large fills are shared
+// out among threads, by pieces of some huge pages.
+const (
+	fillAlone = 32 << 20
+	fillPiece = 8 << 20
+)
+
+// fillBytes copies bytes from where the cache has them.
+func fillBytes(s []byte, v byte) {
+	if v == 0 {
+		clear(s)
+		return
+	}
+	first := s[:min(len(s), 1<<14)]
+	for i := range first {
+		first[i] = v
+	}
+	for at := len(first); at < len(s); at += len(first) {
+		copy(s[at:], first)
+	}
+}
+
+// workers is how many threads a launch may take.
+func (b *cpuBackend) workers() int {
+	if b.cfg.workers > 0 {
+		return b.cfg.workers
+	}
+	return runtime.GOMAXPROCS(0)
 }
 
 func (b *cpuBackend) current(call func() error) error {
@@ -431,10 +467,7 @@ func (b *cpuBackend) run(kernel uintptr, g Grid, params unsafe.Pointer, n int64)
 	b.mu.Lock()
 	k := b.kernels[kernel-1]
 	b.mu.Unlock()
-	workers := b.cfg.workers
-	if workers <= 0 {
-		workers = runtime.GOMAXPROCS(0)
-	}
+	workers := b.workers()
 	if b.cfg.stress {
 		workers = 1
 	}

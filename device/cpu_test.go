@@ -1,6 +1,7 @@
 package device_test
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"os/exec"
@@ -553,5 +554,28 @@ func TestProgramThreads(t *testing.T) {
 	must(t, err)
 	if err := k.Launch(nil, device.Grid{Blocks: 1, Threads: 512}, &addParams{}); err == nil {
 		t.Error("a block of 512 lanes runs on the CPU")
+	}
+}
+
+// Large fills are cut into pieces for several threads: every byte gets the value, and none beside.
+func TestFillLarge(t *testing.T) {
+	d, err := device.Open("cpu", device.WithWorkers(3))
+	must(t, err)
+	defer d.Close()
+	const n = 64<<20 + 12345
+	s, err := device.Make[byte](d, n)
+	must(t, err)
+	defer s.Free()
+	for _, v := range []byte{0xff, 0, 7} {
+		must(t, s.Fill(nil, v^0x55))
+		must(t, s.Slice(1, n-1).Fill(nil, v))
+		got, err := s.Host(nil)
+		must(t, err)
+		if got[0] != v^0x55 || got[n-1] != v^0x55 {
+			t.Errorf("a fill with %#x wrote beside its slice", v)
+		}
+		if count := bytes.Count(got[1:n-1], []byte{v}); count != n-2 {
+			t.Errorf("%d of %d bytes are %#x", count, n-2, v)
+		}
 	}
 }

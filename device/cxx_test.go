@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/warpmap/warpmap/internal/crash"
 	"github.com/warpmap/warpmap/internal/quick"
 )
 
@@ -277,5 +278,28 @@ func TestContextEndsCompiling(t *testing.T) {
 		if left, err := filepath.Glob(filepath.Join(tmp, "warpmap-*")); len(left) > 0 || err != nil {
 			t.Errorf("%v are left, %v", left, err)
 		}
+	}
+}
+
+// A program does not wait for another: each of these compilers waits until both are at work.
+func TestProgramsCompileBesideOneAnother(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("CXX", script(t, filepath.Join(dir, "cxx"), fmt.Sprintf(
+		`case "$*" in *--version*) exec c++ "$@";; esac
+: > %[1]q/at.$$
+for i in $(seq 500); do n=$(ls %[1]q | grep -c at); [ "$n" -ge 2 ] && exec c++ "$@"; sleep 0.02; done
+echo alone >&2; exit 1`, dir)))
+	d := openHere(t)
+	var both crash.Group
+	for _, name := range []string{"one", "two"} {
+		both.Go(func() error {
+			p := *cacheProgram
+			p.Name = name
+			_, err := d.Compile(&p)
+			return err
+		})
+	}
+	if err := both.Wait(); err != nil {
+		t.Error(err)
 	}
 }

@@ -2,14 +2,16 @@
 //
 // The content of a file, never its name, tells what the file holds. It can be plain, gzip (also of several members) or
 // zstd. It is FASTA if the first byte that is not blank is >, and FASTQ if that byte is @. Lines end in \n or \r\n.
-// Letters of either case stay as they are, and any byte may be a letter. What a letter means, and that k-mers do not go
-// over an N, is up to the packages that count or sketch.
+// Letters are A to Z of either case, and stay as they are; * (a stop), - and . (gaps) pass for letters, too, and any
+// other byte among them is an error. What a letter means, and that k-mers do not go over an N, is up to the packages
+// that count or sketch.
 //
 //	FASTA   >name, then lines of letters up to the next line that begins with >; blank lines are left out
 //	FASTQ   @name, a line of letters, a line that begins with +, a line of as many qualities; blank lines may stand
 //	        between records
 //
-// A file is one of these: FASTQ in the middle of FASTA is an error, and FASTA in the middle of FASTQ is one, too.
+// A file is one of these: FASTQ in the middle of FASTA is an error, and FASTA in the middle of FASTQ is one, too. With
+// Options.SkipBroken, each record of the other kind is left out and counted.
 //
 // A reader cuts the text of an input between two records about every Options.BlockBytes, without parsing it. So blocks
 // are parsed beside one another, and inputs are unpacked beside one another. Several goroutines read a plain file, each

@@ -206,6 +206,11 @@ func (p *parser) fasta() error {
 			p.end()
 		}
 	}
+	begin := func(name []byte, wrong error) {
+		end()
+		in, bad, from = true, wrong != nil, p.to
+		p.begin(name)
+	}
 	for {
 		at := p.at
 		line, more := p.next()
@@ -216,37 +221,29 @@ func (p *parser) fasta() error {
 		if len(line) == 0 {
 			continue
 		}
-		if line[0] == '@' { // letters never are
-			return &InputError{Line: p.line, Err: errFastq}
-		}
 		var wrong error
-		if p.zeros && bytes.IndexByte(line, 0) >= 0 {
-			wrong = errZero
-		}
-		if line[0] == '>' {
-			if bytes.IndexByte(line, '\r') >= 0 { // letters are not asked: that would take as long as copying them
-				wrong = errReturn
-			} else if len(line) > 1+mostName {
-				wrong = longName(len(line) - 1)
-			}
-		}
 		switch header := line[0] == '>'; {
 		case header && len(p.records) == p.most:
 			end()
 			p.at, p.line = at, p.line-1
 			return nil
 		case header:
-			end()
-			in, bad, from = true, wrong != nil, p.to
-			p.begin(line[1:])
+			wrong = p.wrongHeader(line)
+			begin(line[1:], wrong)
+		case line[0] == '@' && p.skip && p.atRead(): // its record is left out, and the one before may be whole
+			wrong = errFastq
+			begin(nil, wrong)
+		case line[0] == '@' && !p.skip: // of another file, as like as not
+			wrong = errFastq
 		case !in:
 			wrong = fmt.Errorf("%q before the first line that begins with >", clip(line))
 		case bad:
 			continue
-		case wrong != nil:
-			bad = true
 		default:
-			p.letters(line)
+			if wrong = wrongLetters(line); wrong == nil {
+				p.letters(line)
+			}
+			bad = wrong != nil
 		}
 		if wrong != nil {
 			if err := p.fault(p.line, wrong); err != nil {
@@ -254,6 +251,25 @@ func (p *parser) fasta() error {
 			}
 		}
 	}
+}
+
+// wrongHeader tells what is wrong with a header of FASTA.
+func (p *parser) wrongHeader(line []byte) error {
+	switch {
+	case p.zeros && bytes.IndexByte(line, 0) >= 0:
+		return errZero
+	case bytes.IndexByte(line, '\r') >= 0:
+		return errReturn
+	case len(line) > 1+mostName:
+		return longName(len(line) - 1)
+	}
+	return nil
+}
+
+// atRead tells whether the line before p.at is a header of FASTQ: the second behind it begins with +.
+func (p *parser) atRead() bool {
+	second := behind(p.text[min(p.at, len(p.text)):])
+	return len(second) > 0 && second[0] == '+'
 }
 
 func (p *parser) fastq() error {
@@ -298,6 +314,7 @@ func (p *parser) read(header []byte) *InputError {
 	if !more {
 		return at(first, "the input ends within a record of FASTQ")
 	}
+	lettersLine := p.line
 	plus, more := p.next()
 	switch {
 	case !more:
@@ -314,6 +331,9 @@ func (p *parser) read(header []byte) *InputError {
 		return at(p.line, "%d qualities for %d letters", len(quality), len(letters))
 	case p.zeros && (bytes.IndexByte(letters, 0) >= 0 || bytes.IndexByte(header, 0) >= 0):
 		return at(first, "%w", errZero)
+	}
+	if wrong := wrongLetters(letters); wrong != nil {
+		return at(lettersLine, "%w", wrong)
 	}
 	p.begin(header[1:])
 	p.letters(letters)

@@ -105,8 +105,8 @@ func (t *texts) memory(raw []byte) *memory { return &memory{users: 1, raw: raw, 
 type Options struct {
 	BlockBytes int // about how many letters a block has (a longer record is whole in one block); 0: 8 MiB
 	Threads    int // how many inputs, and blocks of an input, are unpacked and parsed at once; 0: GOMAXPROCS
-	// SkipBroken leaves out and counts broken records, and inputs that have no records. It does not skip what is packed
-	// in another way, nor another kind of text (in FASTQ, the headers of FASTA are counted).
+	// SkipBroken leaves out and counts broken records, such as those of FASTQ in FASTA or the other way round, and
+	// inputs that have no records. It does not skip what is packed in another way, nor another kind of text.
 	SkipBroken bool
 
 	// MaxLetters bounds the letters of a record, for inputs that nobody vouches for. A longer record is an error, and

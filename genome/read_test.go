@@ -197,6 +197,14 @@ func TestBroken(t *testing.T) {
 		"zeros in name": {">b\nC\n>a\x00\nAC\n", ":3: a zero byte", "b\tC\n", 1},
 		"zeros in read": {"@a\nA\x00\n+\n!!\n@b\nC\n+\n!\n", ":1: a zero byte", "b\tC\n", 1},
 		"returns":       {">a\rAC\r>b\rC\r", ":1: a carriage return", "", 1},
+		"plus":          {">a\nAC\n>b\nAC\n+\nII\n>c\nC\n", ":5: a line \"+\", as records of FASTQ have", "a\tAC\nc\tC\n", 1},
+		"at":            {">a\nAC\nAC@\n>b\nC\n", ":3: '@' in a line of letters, \"AC@\": want A to Z", "b\tC\n", 1},
+		"at first":      {">a\nAC\n@C\n>b\nC\n", ":3: a line that begins with @", "b\tC\n", 1},
+		"reads":         {">a\nAC\n@r\nAC\n+\n@I\n@s\nA\n+s\nI\n>b\nC\n", ":3: a line that begins with @", "a\tAC\nb\tC\n", 2},
+		"digits":        {">a\nACGTACGTACGTACGTACGTAC7GTACG\n>b\nC\n", ":2: '7' in a line of letters, \"GTACGTAC7GTACG", "b\tC\n", 1},
+		"returns in":    {">a\nAC\rAC\n>b\nC\n", ":2: a carriage return", "b\tC\n", 1},
+		"blanks in":     {">a\nAC GT\n>b\nC\n", ":2: ' ' in a line of letters", "b\tC\n", 1},
+		"quality":       {"@a\nA#\n+\nII\n@b\nC\n+\n!\n", ":2: '#' in a line of letters", "b\tC\n", 1},
 		"before":        {" >a\nAC\n>b\nC\n", ":1: \" >a\" before the first line", "b\tC\n", 2},
 		"cut gzip":      {gzipped(whole)[:10000], "the gzip data ends too early", "", -1},
 		"behind gzip":   {gzipped(whole) + "garbage", "other data stands behind it", "", -1},
@@ -721,6 +729,26 @@ func TestCutGzip(t *testing.T) {
 			if _, _, err := read([]string{file}, Options{}); err == nil ||
 				!strings.Contains(err.Error(), "other data stands behind it") {
 				t.Errorf("%q behind: %v", tail, err)
+			}
+		}
+	}
+}
+
+// Every byte is looked at, wherever it stands, and only those are letters that sequences have.
+func TestLetters(t *testing.T) {
+	const good = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz*-."
+	for n := range 20 {
+		for at := range n {
+			for b := range 256 {
+				line := bytes.Repeat([]byte("z"), n)
+				line[at] = byte(b)
+				want := at
+				if strings.IndexByte(good, byte(b)) >= 0 {
+					want = -1
+				}
+				if got := oddLetter(line); got != want {
+					t.Fatalf("byte %d of %d is %q: %d, want %d", at, n, byte(b), got, want)
+				}
 			}
 		}
 	}

@@ -135,6 +135,7 @@ func (b *benchFlags) run(cmd *cobra.Command) error {
 
 func (b *benchFlags) flags(cmd *cobra.Command) {
 	b.over.flags(cmd)
+	cmd.Flags().Lookup("devices").Usage += "; joined: this process is a member of a job"
 	f := cmd.Flags()
 	f.StringVar(&b.over.mode, "mode", shard.Distributed.String(),
 		"over several devices: distributed (each key has one device) or independent")
@@ -173,7 +174,9 @@ func (b *benchFlags) flags(cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("build", "update", "chosen")
 	cmd.RegisterFlagCompletionFunc("table", cobra.FixedCompletions(families(), cobra.ShellCompDirectiveNoFileComp))
 	cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(kindNames(), cobra.ShellCompDirectiveNoFileComp))
-	cmd.AddCommand(limitsCommand(&b.keep), figCommand(&b.keep), drawCommand(), findOnceCommand(), insertOnceCommand())
+	draw := drawCommand()
+	onlyUses(uses{}, draw)
+	cmd.AddCommand(limitsCommand(&b.keep), figCommand(&b.keep), draw, findOnceCommand(), insertOnceCommand())
 }
 
 // print prints a line for each setting.

@@ -15,6 +15,7 @@ func TestBuildWithoutTaxa(t *testing.T) {
 	dir := genomes(t)
 	in := func(name string) string { return filepath.Join(dir, name) }
 	put := func(name, text string) string {
+		os.MkdirAll(filepath.Dir(in(name)), 0o700)
 		if err := os.WriteFile(in(name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -74,6 +75,12 @@ func TestBuildWithoutTaxa(t *testing.T) {
 	put("tax/x.accession2taxid", "NC_1\tNC_1.1\t7\t0\n")
 	if _, told, err := run(t, "classify", "build", in("listed.db"), in("none.fa"), "--taxonomy",
 		in("tax")); err != nil || !strings.Contains(told, "8 of 9 sequences") {
+		t.Errorf("%v, %s", err, told)
+	}
+	put("beside/assembly_summary.txt", "# accession\ttaxid\nGCF_5.1\t6\n")
+	put("beside/GCF_5.1_x.fa", none.String())
+	if _, told, err := run(t, "classify", "build", in("beside.db"), in("beside"), "--taxonomy",
+		in("tax")); err != nil || strings.Contains(told, "hang on the root") {
 		t.Errorf("%v, %s", err, told)
 	}
 }

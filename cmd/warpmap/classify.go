@@ -33,7 +33,10 @@ A database is one file, made once of genomes and a taxonomy; it opens on any dev
 
 ` + exitCodes,
 	}
-	cmd.AddCommand(classifyBuildCommand(), classifyQueryCommand(), classifyServeCommand(), classifyInfoCommand())
+	serve, info := classifyServeCommand(), classifyInfoCommand()
+	onlyUses(uses{device: true}, serve)
+	onlyUses(uses{json: true}, info)
+	cmd.AddCommand(classifyBuildCommand(), classifyQueryCommand(), serve, info)
 	return cmd
 }
 
@@ -41,14 +44,14 @@ const buildLong = `build makes a database of genomes: FASTA files, plain or pack
 or - for standard input.
 
 DIR has a taxonomy in NCBI's format: nodes.dmp, names.dmp, merged.dmp. Of which taxon a sequence is tell, in this order:
-taxid|N in its header; assembly_summary*.txt in DIR, by the file's name; *.accession2taxid in DIR, by the sequence's
-accession; both may be packed. What none tells hangs on the root; if that is all, it is an error.
+taxid|N in its header; assembly_summary*.txt, by the file's name; *.accession2taxid, by the sequence's accession. These
+lists, packed or not, are found in DIR and beside the genomes; those in DIR have the word. What none tells hangs on the
+root, and a warning says what and how much; if that is all, it is an error.
 
 With --devices several devices sketch the genomes. What a GPU has no room for goes to the host's memory.
 
-With --add the genomes join those that DB has; then DIR, if given, is for assembly_summary*.txt and *.accession2taxid
-alone: the taxonomy is DB's. A DB that is there is replaced only with --force. The file appears, or is replaced, when it
-is whole.`
+With --add the genomes join those that DB has; then DIR, if given, is for lists alone: the taxonomy is DB's. A DB that
+is there is replaced only with --force. The file appears, or is replaced, when it is whole.`
 
 const buildExample = `  warpmap classify build refs.db genomes/ --taxonomy taxonomy/
   warpmap classify build refs.db 'more/*.fa.gz' --add --taxonomy taxonomy/
@@ -61,6 +64,7 @@ type buildFlags struct {
 	o                       classify.Options
 	taxonomy                string
 	add, force, quiet, skip bool
+	threads                 int
 	over                    several
 }
 
@@ -111,10 +115,13 @@ func (b *buildFlags) run(cmd *cobra.Command, args []string) error {
 	if err := b.check(cmd, args); err != nil {
 		return err
 	}
-	if b.quiet {
-		cmd.SetErr(io.Discard)
+	undo, err := onThreads(b.threads)
+	if err != nil {
+		return err
 	}
-	devices, closeAll, err := b.over.openOr(cmd)
+	defer undo()
+	warnings := hush(cmd, b.quiet)
+	devices, closeAll, err := b.over.openOr(cmd, device.WithWorkers(b.threads))
 	if err != nil {
 		return err
 	}
@@ -128,7 +135,7 @@ func (b *buildFlags) run(cmd *cobra.Command, args []string) error {
 	bar := newSpinner(cmd)
 	defer bar.clear()
 	builder.Progress = func(letters int64) { bar.set("sketching", letters, -1, "letters") }
-	counts, err := builder.Add(cmd.Context(), args[1:], genome.Options{SkipBroken: b.skip})
+	counts, err := builder.Add(cmd.Context(), args[1:], genome.Options{SkipBroken: b.skip, Threads: b.threads})
 	if err != nil {
 		return err
 	}
@@ -145,7 +152,7 @@ func (b *buildFlags) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	bar.clear()
-	tellUnknown(cmd.ErrOrStderr(), builder, counts.Records)
+	tellUnknown(warnings, builder, counts.Records)
 	return classifyStats(cmd, cmd.ErrOrStderr(), db, time.Since(begin))
 }
 
@@ -173,8 +180,9 @@ func (b *buildFlags) flags(cmd *cobra.Command) {
 	f.IntVarP(&b.o.Window, "window", "w", 127, "letters of a window")
 	f.IntVar(&b.o.Stride, "stride", 0, "letters from one window to the next; left out, window - k + 1")
 	f.IntVar(&b.o.MaxLocations, "max-locations", 254, "keep no more locations of a feature than the first so many")
-	f.BoolVar(&b.skip, "skip-broken", false, "leave out broken records")
-	f.BoolVarP(&b.quiet, "quiet", "q", false, "no progress, no summary")
+	threadsFlag(cmd, &b.threads)
+	skipBrokenFlag(cmd, &b.skip)
+	quietFlag(cmd, &b.quiet)
 	cmd.MarkFlagsMutuallyExclusive("add", "force")
 }
 
@@ -278,6 +286,7 @@ type classifyFlags struct {
 	format                        string
 	out, report, abundances       string
 	paired, truth, quiet, skipped bool
+	threads                       int
 }
 
 func classifyQueryCommand() *cobra.Command {
@@ -315,8 +324,9 @@ A summary goes to stderr; with --json it is JSON, on stdout unless the lines go 
 	f.StringVar(&q.report, "report", "", "file for a report in Kraken's format")
 	f.StringVar(&q.abundances, "abundances", "", "file for the reads of each taxon, by rank")
 	f.BoolVar(&q.truth, "ground-truth", false, "headers have taxid|N: tell precision and sensitivity by rank")
-	f.BoolVar(&q.skipped, "skip-broken", false, "leave out broken records")
-	f.BoolVarP(&q.quiet, "quiet", "q", false, "no progress, no summary")
+	threadsFlag(cmd, &q.threads)
+	skipBrokenFlag(cmd, &q.skipped)
+	quietFlag(cmd, &q.quiet)
 	return cmd
 }
 
@@ -336,10 +346,13 @@ func (q *classifyFlags) run(cmd *cobra.Command, name string, inputs []string) (e
 	if err != nil {
 		return err
 	}
-	if q.quiet {
-		cmd.SetErr(io.Discard)
+	undo, err := onThreads(q.threads)
+	if err != nil {
+		return err
 	}
-	devices, closeAll, err := q.several.openOr(cmd)
+	defer undo()
+	hush(cmd, q.quiet)
+	devices, closeAll, err := q.several.openOr(cmd, device.WithWorkers(q.threads))
 	if err != nil {
 		return err
 	}
@@ -361,7 +374,7 @@ func (q *classifyFlags) run(cmd *cobra.Command, name string, inputs []string) (e
 	begin = time.Now()
 	tally := c.NewTally(q.truth)
 	lines := func(to io.Writer) error {
-		counts, err := c.Run(cmd.Context(), inputs, mates, genome.Options{SkipBroken: q.skipped},
+		counts, err := c.Run(cmd.Context(), inputs, mates, genome.Options{SkipBroken: q.skipped, Threads: q.threads},
 			func(r *classify.Result) error {
 				r.Text = c.AppendLines(nil, r, format)
 				return nil

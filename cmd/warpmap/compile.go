@@ -55,7 +55,7 @@ and shard.CompileAhead with its own types.`,
 	f := cmd.Flags()
 	f.StringSliceVar(&w.arch, "arch", nil, "architectures: of GPUs, such as sm_90 (of H100 and H200); of processors, "+
 		"amd64, arm64, x86-64-v2, -v3, -v4")
-	f.StringVar(&w.out, "out", "", "the folder to compile into")
+	f.StringVarP(&w.out, "out", "o", "", "the folder to compile into")
 	f.StringSliceVar(&w.table, "table", nil, "families of tables (default all)")
 	f.StringSliceVar(&w.kind, "kind", []string{tables.KindMap.String()}, "kinds of tables: "+
 		strings.Join(append(kindNames(), stringsKind), ", "))

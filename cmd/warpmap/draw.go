@@ -42,6 +42,6 @@ the folder of --out. Nothing is measured.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&out, "out", "plots", "folder to write to")
+	cmd.Flags().StringVarP(&out, "out", "o", "plots", "folder to write to")
 	return cmd
 }

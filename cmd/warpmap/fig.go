@@ -144,7 +144,7 @@ it. With --keep it says what it does, and figures over several devices are kept 
 		"figures scale all sizes with it")
 	cmd.Flags().IntVar(&o.Batches, "batches", 0,
 		"batches of slab/churn (0: 1000, or 50 on the CPU), or of RAND in dycuckoo figures (0: 100, or 8 on the CPU)")
-	cmd.Flags().StringVar(&out, "out", "", "write CSV, SVG and PNG to this folder, and print their names")
+	cmd.Flags().StringVarP(&out, "out", "o", "", "write CSV, SVG and PNG to this folder, and print their names")
 	return cmd
 }
 

@@ -81,7 +81,7 @@ of random text, too.`,
 	}
 	f := cmd.Flags()
 	f.Float64Var(&t.SF, "sf", 0.1, "scale factor")
-	f.StringVar(&out, "out", "", "directory to write to; made where it is missing")
+	f.StringVarP(&out, "out", "o", "", "directory to write to; made where it is missing")
 	f.Uint64Var(&t.Seed, "seed", 1, "seed of the random numbers")
 	f.BoolVar(&t.Comments, "comments", false, "write o_comment and l_comment, too")
 	f.StringVar(&format, "format", "parquet", "file format: "+strings.Join(join.Formats(), ", "))

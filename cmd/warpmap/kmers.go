@@ -37,8 +37,10 @@ count makes a file of counts, and the other commands print what is in one, in Je
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(kmersCountCommand(), kmersDumpCommand(), kmersHistoCommand(), kmersStatsCommand(),
-		kmersQueryCommand())
+	dump, histo, stats, query := kmersDumpCommand(), kmersHistoCommand(), kmersStatsCommand(), kmersQueryCommand()
+	onlyUses(uses{}, dump)
+	onlyUses(uses{json: true}, histo, stats, query)
+	cmd.AddCommand(kmersCountCommand(), dump, histo, stats, query)
 	return cmd
 }
 
@@ -52,17 +54,17 @@ func kmersCountCommand() *cobra.Command {
 		Short: "Count k-mers, into a file",
 		Long: `count counts the k-mers of READS: files, patterns ('run*/*.fq.gz'), folders, or - for standard input, in
 FASTA or FASTQ, plain or packed with gzip or zstd, which their content tells. The file of counts appears under its name
-when it is whole. A summary goes to stderr; with --json, it is JSON on stdout.
+when it is whole, and takes about 5.5 bytes a k-mer. A summary goes to stderr; with --json, it is JSON on stdout.
 
-K-mers take 8 to 20 bytes each, and those of more than 32 letters twice that. With --max-memory, or where memory is
-short, they go to temporary files, in the folder that TMPDIR names, and are counted a part at a time; the result is the
-same. Temporary files take about 1.5 bytes a k-mer, and then 12, or 20, for each that is kept.
+K-mers take 8 to 20 bytes each, and those of more than 32 letters twice that. With --memory, or where memory is short,
+they go to temporary files, in the folder that TMPDIR names, and are counted a part at a time; the result is the same.
+Temporary files take about 1.5 bytes a k-mer, and then 12, or 20, for each that is kept.
 
 A count stops at 4,294,967,295. With --devices each of several devices counts a part of the k-mers.`,
 		Example: `  warpmap kmers count genome.fa -k 31 --out genome.wk
   warpmap kmers count reads_1.fq.gz reads_2.fq.gz -k 21 --canonical --min 2 --out reads.wk
   zcat *.fa.gz | warpmap kmers count - -k 16 --json
-  warpmap kmers count runs/ -k 25 -C --max-memory 8GB --skip-broken
+  warpmap kmers count runs/ -k 25 -C --memory 8GB --skip-broken
 
 ` + exitCodes,
 		Args: cobra.MinimumNArgs(1),
@@ -70,22 +72,27 @@ A count stops at 4,294,967,295. With --devices each of several devices counts a 
 			if o.K < 1 || o.K > kmers.MaxK {
 				return fmt.Errorf("--k %d: want 1 to %d", o.K, kmers.MaxK)
 			}
-			if o.Read.Threads < 0 || o.MaxMemory < 0 {
-				return fmt.Errorf("--threads %d, --max-memory %d: want numbers that are not negative", o.Read.Threads,
-					o.MaxMemory)
+			if o.MaxMemory < 0 {
+				return fmt.Errorf("--memory %d: want a size, such as 2GB", o.MaxMemory)
 			}
+			undo, err := onThreads(o.Read.Threads)
+			if err != nil {
+				return err
+			}
+			defer undo()
 			if err := checkRegular(nil, args, output{"--out", out}); err != nil {
 				return err
 			}
-			if quiet {
-				cmd.SetErr(io.Discard)
-			}
+			hush(cmd, quiet)
 			devices, closeAll, err := over.openOr(cmd, device.WithWorkers(o.Read.Threads))
 			if err != nil {
 				return err
 			}
 			defer closeAll()
 			o.Beside = devices[1:]
+			if o.MaxMemory > 0 { // half of it is for what is on Go's heap, or more where it is little
+				defer collectWithin(o.MaxMemory/2 + 64<<20)()
+			}
 			bar := newSpinner(cmd)
 			if bar.on {
 				o.Progress = func(at kmers.Progress) { kmersProgress(bar, at) }
@@ -107,12 +114,12 @@ A count stops at 4,294,967,295. With --devices each of several devices counts a 
 	f.IntVarP(&o.K, "k", "k", 0, fmt.Sprintf("letters of a k-mer, 1 to %d", kmers.MaxK))
 	f.BoolVarP(&o.Canonical, "canonical", "C", false, "count a k-mer and its reverse complement as one, the smaller")
 	f.Uint32Var(&o.Min, "min", 1, "leave out k-mers that come less often")
-	f.StringVarP(&out, "out", "o", "counts.wk", "the file of counts")
-	f.Var(&size{&o.MaxMemory}, "max-memory",
+	f.StringVarP(&out, "out", "o", "counts.wk", "the file of counts; one that is there is replaced")
+	f.Var(&size{&o.MaxMemory}, "memory",
 		"k-mers take no more than about this, of all devices together, such as 2GB; left out, half of what is free")
-	f.IntVar(&o.Read.Threads, "threads", 0, "work on so many at a time; 0 for one for each core")
-	f.BoolVar(&o.Read.SkipBroken, "skip-broken", false, "leave out broken records, and count them")
-	f.BoolVarP(&quiet, "quiet", "q", false, "no progress, no summary")
+	threadsFlag(cmd, &o.Read.Threads)
+	skipBrokenFlag(cmd, &o.Read.SkipBroken)
+	quietFlag(cmd, &quiet)
 	cmd.MarkFlagRequired("k")
 	return cmd
 }
@@ -274,16 +281,23 @@ Parquet file with the columns kmer and count. They come in an order of hashes, w
 	return cmd
 }
 
+// histoRow tells how many k-mers have a count.
+type histoRow struct {
+	Count int    `json:"count"`
+	Kmers uint64 `json:"kmers"`
+}
+
 func kmersHistoCommand() *cobra.Command {
 	var high int
-	return withFlags(ofCounts(&cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "histo COUNTS",
 		Short: "Print how many k-mers came how often",
 		Long: `histo prints a line for each count that k-mers have: the count, a space, and how many k-mers have it. The
 last line is of all that have more than --high.`,
-		Example: "  warpmap kmers histo counts.wk",
+		Example: "  warpmap kmers histo counts.wk\n  warpmap kmers histo --json counts.wk",
 		Args:    cobra.ExactArgs(1),
-	}, func(_ context.Context, f *kmers.File, w *bufio.Writer, _ []string) error {
+	}
+	return withFlags(ofCounts(cmd, func(_ context.Context, f *kmers.File, w *bufio.Writer, _ []string) error {
 		if high < 1 || high > 1<<30 {
 			return fmt.Errorf("--high %d: want 1 to 2³⁰", high)
 		}
@@ -291,10 +305,17 @@ last line is of all that have more than --high.`,
 		if err != nil {
 			return err
 		}
+		rows := []histoRow{}
 		for count, kmers := range n {
 			if kmers > 0 {
-				fmt.Fprintln(w, count, kmers)
+				rows = append(rows, histoRow{count, kmers})
 			}
+		}
+		if jsonFlag(cmd) {
+			return printJSON(w, rows)
+		}
+		for _, r := range rows {
+			fmt.Fprintln(w, r.Count, r.Kmers)
 		}
 		return nil
 	}), func(cmd *cobra.Command) {
@@ -327,15 +348,22 @@ func kmersStatsCommand() *cobra.Command {
 	})
 }
 
+// queryRow is a k-mer and its count.
+type queryRow struct {
+	Kmer  string `json:"kmer"`
+	Count uint32 `json:"count"`
+}
+
 func kmersQueryCommand() *cobra.Command {
-	return ofCounts(&cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "query COUNTS KMERS…",
 		Short: "Print how often k-mers came",
 		Long: `query prints each k-mer and its count, 0 where it did not come or is left out. Where k-mers were counted
 with --canonical, the smaller of it and its reverse complement is printed. - is k-mers on standard input, a line each.`,
 		Example: "  warpmap kmers query counts.wk ACGTACGTACGTACGTACGTA\n  warpmap kmers query counts.wk - < kmers.txt",
 		Args:    cobra.MinimumNArgs(2),
-	}, func(_ context.Context, f *kmers.File, w *bufio.Writer, args []string) error {
+	}
+	return ofCounts(cmd, func(_ context.Context, f *kmers.File, w *bufio.Writer, args []string) error {
 		var packed []kmers.Kmer
 		take := func(letters string) error {
 			x, err := kmers.Pack(letters)
@@ -374,8 +402,15 @@ with --canonical, the smaller of it and its reverse complement is printed. - is 
 		if err != nil {
 			return err
 		}
+		rows := []queryRow{}
 		for i, n := range counts {
-			fmt.Fprintf(w, "%s %d\n", kmers.Append(nil, packed[i], f.K), n)
+			rows = append(rows, queryRow{string(kmers.Append(nil, packed[i], f.K)), n})
+		}
+		if jsonFlag(cmd) {
+			return printJSON(w, rows)
+		}
+		for _, r := range rows {
+			fmt.Fprintln(w, r.Kmer, r.Count)
 		}
 		return nil
 	})

@@ -108,8 +108,14 @@ func root() *cobra.Command {
 	cmd.PersistentFlags().Var(&size{new(int64)}, "device-memory",
 		"take no more of the device's memory than this, such as 2GB")
 	cmd.PersistentFlags().Bool("json", false, "print figures as JSON")
-	cmd.AddCommand(devicesCommand(), benchCommand(), tuneCommand(), demoCommand(), genCommand(), joinCommand(),
-		launchCommand(), kmersCommand(), classifyCommand(), compileCommand(), versionCommand())
+	devices, gen, demo, launch := devicesCommand(), genCommand(), demoCommand(), launchCommand()
+	compile, version := compileCommand(), versionCommand()
+	onlyUses(uses{json: true}, devices, gen, version)
+	onlyUses(uses{device: true}, demo, compile)
+	onlyUses(uses{}, launch)
+	cmd.AddCommand(devices, benchCommand(), tuneCommand(), demo, gen, joinCommand(), launch, kmersCommand(),
+		classifyCommand(), compile, version)
+	cmd.SetGlobalNormalizationFunc(spelled)
 	ranErrors(cmd)
 	return cmd
 }

@@ -24,7 +24,7 @@ type several struct {
 
 func (s *several) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&s.list, "devices", "", "run over several devices: all (every GPU), or a list such as 0,1 "+
-		"or cpu:0,cpu:1; of bench also joined: this process is a member of a job; goes before --device")
+		"or cpu:0,cpu:1; goes before --device")
 }
 
 // open opens what --devices names.

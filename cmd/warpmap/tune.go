@@ -117,7 +117,7 @@ best, what the profile had for these tables is removed.`,
 	f.StringVar(&o.Objective, "objective", "find", "what must be fast: "+strings.Join(gphbench.Objectives, ", "))
 	f.IntVar(&o.Trials, "trials", 0, "settings to measure (default 120 on a GPU, 12 on the CPU)")
 	f.Uint64Var(&o.Seed, "seed", 1, "seed of the workload and of the search")
-	f.StringVar(&out, "out", "", "keep the profile in this file, in place of where tables look for it")
+	f.StringVarP(&out, "out", "o", "", "keep the profile in this file, in place of where tables look for it")
 	cmd.RegisterFlagCompletionFunc("objective", cobra.FixedCompletions(gphbench.Objectives,
 		cobra.ShellCompDirectiveNoFileComp))
 	return cmd

@@ -44,7 +44,7 @@ func TestLinesAreNotKept(t *testing.T) {
 	if took := int64(held()) - int64(before); took > 8<<20 {
 		t.Errorf("%d MiB are held", took>>20)
 	}
-	if tree.names[64] != "name 63" || a.taxid("A7.1 x", "") != 9 || a.taxid("x", "GCF_5.fa") != 7 {
+	if tree.names[64] != "name 63" || a.tell(t, "A7.1 x", "") != 9 || a.tell(t, "x", "GCF_5.fa") != 7 {
 		t.Error(tree.names[64], a)
 	}
 	write(t, filepath.Join(dir, "nodes.dmp"), gzipped("1\t|\t1\t|\tno rank\t|\n"+strings.Repeat("x", mostLine+1)+"\n"))

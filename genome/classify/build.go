@@ -23,6 +23,12 @@ type target struct {
 	windows uint32
 }
 
+// unsure is a target on the root, of which neither its header nor its file's name tells a taxon that there is.
+type unsure struct {
+	target int
+	id     uint32 // which the taxonomy lacks, or 0
+}
+
 // pair is a feature and a location of it.
 type pair struct {
 	feature  uint32
@@ -41,6 +47,7 @@ type Builder struct {
 	targets  []target
 	letters  int64
 	read     int      // references of Add
+	unsure   []unsure // of those that this Add has read
 	unknown  []string // names of the first of them without a taxon
 	unknowns int
 	lacking  int    // of these, that have a number which the taxonomy lacks
@@ -80,9 +87,9 @@ const pairRoom = 96
 // placers is how many blocks a device takes at once: one is copied there while another is sketched.
 const placers = 2
 
-// NewBuilder makes a Builder without references, with the taxonomy of a folder: see LoadTaxonomy. The same folder holds
-// assembly_summary*.txt and *.accession2taxid, if there are any. beside are more devices. The caller closes the
-// Builder.
+// NewBuilder makes a Builder without references, with the taxonomy of a folder: see LoadTaxonomy. The same folder may
+// hold assembly_summary*.txt and *.accession2taxid, and so may those of the references: see Add. beside are more
+// devices. The caller closes the Builder.
 //
 // Errors: options out of range; *genome.InputError; what device.Compile returns.
 func NewBuilder(d *device.Device, taxonomy string, o Options, beside ...*device.Device) (*Builder, error) {
@@ -167,14 +174,24 @@ type references struct {
 	places  []uint64
 }
 
-// Add reads references from files, globs, folders or "-". If nothing tells a reference's taxon, or the taxonomy does
-// not have that taxon, the reference belongs to the root. What a device has no room for goes to the host's memory.
+// Add reads references from files, globs, folders or "-". Lists that lie beside the files, assembly_summary*.txt and
+// *.accession2taxid, tell of them as those of the taxonomy's folder do, which have the word. If nothing tells a
+// reference's taxon, or the taxonomy does not have that taxon, the reference belongs to the root. What a device has no
+// room for goes to the host's memory. Cost: beside the references, all *.accession2taxid are read if anything else does
+// not tell of all of them.
 //
 // Errors: what genome.Read returns; *device.OutOfMemoryError; *table.FullError.
 func (b *Builder) Add(ctx context.Context, inputs []string, o genome.Options) (counts genome.Counts, err error) {
 	if o.BlockBytes == 0 && b.shares[0].table != nil {
 		o.BlockBytes = 1 << 20 // on an H200 with 16 cores 2.6 G letters/s; blocks of 32 MiB had 1.6 when these had 2.0
 	}
+	if o.Open == nil {
+		if err := b.assigner.beside(inputs); err != nil {
+			return counts, err
+		}
+	}
+	b.unsure = nil
+	whole := ctx
 	work, ctx := crash.WithContext(ctx)
 	blocks := make(chan *references)
 	for _, s := range b.shares {
@@ -209,7 +226,9 @@ func (b *Builder) Add(ctx context.Context, inputs []string, o genome.Options) (c
 		})
 		return err
 	})
-	err = work.Wait()
+	if err = work.Wait(); err == nil {
+		err = b.settle(whole)
+	}
 	return counts, err
 }
 
@@ -311,22 +330,49 @@ func (w *placer) collect(keys device.Slice[uint32], values device.Slice[uint64])
 	return nil
 }
 
+// taxonOf is the taxon of the next target, which may be unsure.
 func (b *Builder) taxonOf(header, file string) uint32 {
 	id := b.assigner.taxid(header, file)
 	taxon, known := b.taxonomy.find(id)
 	b.read++
-	if known {
-		return taxon
-	}
-	if b.unknowns++; len(b.unknown) < someNames {
-		name, _, _ := strings.Cut(header, " ")
-		b.unknown = append(b.unknown, name[:min(len(name), 60)])
-	}
-	if id != 0 {
-		b.lacking++
-		b.lacks = cmp.Or(b.lacks, id)
+	if !known {
+		b.unsure = append(b.unsure, unsure{len(b.targets), id})
 	}
 	return taxon
+}
+
+// settle asks the lists of accessions for the targets of which nothing else told.
+func (b *Builder) settle(ctx context.Context) error {
+	var headers []string
+	for _, u := range b.unsure {
+		if u.id == 0 {
+			headers = append(headers, b.targets[u.target].name)
+		}
+	}
+	ids, err := b.assigner.listed(ctx, headers)
+	if err != nil {
+		return err
+	}
+	for _, u := range b.unsure {
+		t := &b.targets[u.target]
+		if u.id == 0 {
+			u.id, ids = ids[0], ids[1:]
+			var known bool
+			if t.taxon, known = b.taxonomy.find(u.id); known {
+				continue
+			}
+		}
+		if b.unknowns++; len(b.unknown) < someNames {
+			name, _, _ := strings.Cut(t.name, " ")
+			b.unknown = append(b.unknown, name[:min(len(name), 60)])
+		}
+		if u.id != 0 {
+			b.lacking++
+			b.lacks = cmp.Or(b.lacks, u.id)
+		}
+	}
+	b.unsure = nil
+	return nil
 }
 
 // someNames is how many names a message has.
@@ -343,21 +389,22 @@ func (b *Builder) knowsNothing() error {
 	}
 	var text strings.Builder
 	fmt.Fprintf(&text,
-		"none of %d sequences has a taxon, and so they would tell nothing of reads: want taxid|N in the headers",
-		b.read)
-	if a := b.assigner; a.dir == "" {
-		text.WriteString(", or a folder of --taxonomy with assembly_summary*.txt or *.accession2taxid")
-	} else {
-		lists := func(n, rows int, name string) string {
+		"none of %d sequences has a taxon, and so they would tell nothing of reads: want taxid|N in the headers, or, "+
+			"in the folder of --taxonomy or beside the genomes, assembly_summary*.txt with the accessions of the "+
+			"files, or *.accession2taxid with those of the sequences, such as %q", b.read, b.unknown[0])
+	if a := b.assigner; len(a.dirs) > 0 {
+		lists := func(n int, rows int64, name string) string {
 			if n == 0 {
 				return "no " + name
 			}
 			return fmt.Sprintf("%d %s with %d rows", n, name, rows)
 		}
-		fmt.Fprintf(&text, ", or the accessions of the files in assembly_summary*.txt, or those of the sequences, "+
-			"such as %q, in *.accession2taxid; there are %s and %s in %s", b.unknown[0],
-			lists(a.summaries, len(a.assemblies), "assembly_summary*.txt"), lists(a.lists, len(a.accessions),
-				"*.accession2taxid"), a.dir)
+		dirs := strings.Join(a.dirs[:min(len(a.dirs), someNames)], " and ")
+		if len(a.dirs) > someNames {
+			dirs += " and others"
+		}
+		fmt.Fprintf(&text, "; there are %s and %s in %s", lists(a.summaries, int64(len(a.assemblies)),
+			"assembly_summary*.txt"), lists(a.lists, a.rows, "*.accession2taxid"), dirs)
 	}
 	if b.lacking > 0 {
 		fmt.Fprintf(&text, "; %d have a taxid that the taxonomy lacks, such as %d", b.lacking, b.lacks)
@@ -366,18 +413,20 @@ func (b *Builder) knowsNothing() error {
 }
 
 // Extend makes a Builder that starts with the content of a database, so that more can be added. assignments is a folder
-// with assembly_summary*.txt and *.accession2taxid for what is added; if it is empty, headers tell. A feature that had
-// more than MaxLocations locations keeps the first of them, and what is added comes behind these.
+// with assembly_summary*.txt and *.accession2taxid for what is added; if it is empty, headers tell, and the lists that
+// lie beside what is added. A feature that had more than MaxLocations locations keeps the first of them, and what is
+// added comes behind these.
 func Extend(d *device.Device, db *Database, assignments string, beside ...*device.Device) (*Builder, error) {
-	a := &assigner{}
+	var dirs []string
 	if assignments != "" {
 		if _, err := os.ReadDir(assignments); err != nil { // a mistyped name would leave all on the root
 			return nil, &genome.InputError{Input: assignments, Err: err}
 		}
-		var err error
-		if a, err = loadAssigner(assignments); err != nil {
-			return nil, err
-		}
+		dirs = append(dirs, assignments)
+	}
+	a, err := loadAssigner(dirs...)
+	if err != nil {
+		return nil, err
 	}
 	b, err := newBuilder(append([]*device.Device{d}, beside...), db.taxonomy, a, db.Options, false)
 	if err != nil {

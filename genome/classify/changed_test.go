@@ -186,7 +186,7 @@ func TestSeveralChunks(t *testing.T) {
 	same("Each", again.features, again.entries, again.locations)
 	var features []uint32
 	var entries, locations []uint64
-	err = opened.stored.batches(func(b *batch) error {
+	err = opened.stored.batches(2, func(b *batch) error {
 		if b.locations == nil {
 			features, entries = append(features, b.features...), append(entries, b.entries...)
 		}
@@ -198,7 +198,7 @@ func TestSeveralChunks(t *testing.T) {
 	}
 	same("batches", features, entries, locations)
 	stop := errors.New("stop")
-	if err := opened.stored.batches(func(b *batch) error { return stop }); err != stop {
+	if err := opened.stored.batches(2, func(b *batch) error { return stop }); err != stop {
 		t.Error(err)
 	}
 }

@@ -559,6 +559,19 @@ func TestDatabaseThatDoesNotFit(t *testing.T) {
 	c.Close()
 }
 
+// tell is what an assigner tells of one reference.
+func (a *assigner) tell(t *testing.T, header, file string) uint32 {
+	if id := a.taxid(header, file); id != 0 {
+		return id
+	}
+	ids, err := a.listed(t.Context(), []string{"other", header})
+	if err != nil {
+		wantInputError(t, err)
+		return 0
+	}
+	return ids[1]
+}
+
 func TestTaxaOfReferences(t *testing.T) {
 	dir := taxonomyDir(t)
 	a, err := loadAssigner(dir)
@@ -570,7 +583,7 @@ func TestTaxaOfReferences(t *testing.T) {
 		want         uint32
 	}{{"NC_7.2 x taxid|40", "GCF_1.1.fa", 40}, {"NC_7.2 x", "d/GCF_1.1_ASM1_genomic.fna.gz", 31}, {"NC_7.2 x", "GCF_1.10.fa", 32}, {"NC_7.3", "x.fa", 32},
 		{"gi|5|ref|NC_7.2| x", "x.fa", 32}, {"NC_8.1", "x.fa", 0}, {"taxid|x", "x.fa", 0}, {"", "-", 0}} {
-		if got := a.taxid(c.header, c.file); got != c.want {
+		if got := a.tell(t, c.header, c.file); got != c.want {
 			t.Errorf("%q of %s: taxon %d, want %d", c.header, c.file, got, c.want)
 		}
 	}
@@ -721,5 +734,60 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 		}
 		_, err := device.CompileFor(arch, program(o))
 		testenv.RequireNVRTC(t, err)
+	}
+}
+
+// Lists tell of what lies beside them, too; where the taxonomy's folder tells otherwise, it has the word.
+func TestListsBesideReferences(t *testing.T) {
+	dir, refs := taxonomyDir(t), t.TempDir()
+	deep := filepath.Join(refs, "a", "b")
+	if err := os.MkdirAll(deep, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	letters := strings.Repeat("ACGTTGCAAC", 30)
+	for name, text := range map[string]string{
+		"assembly_summary.txt":            "# accession\ttaxid\nGCF_1.1\t33\nGCF_2.1\t33\n",
+		"mine.accession2taxid":            "accession\taccession.version\ttaxid\tgi\nNC_7\tNC_7.2\t33\t5\nNC_9\tNC_9.1\t33\t5\n",
+		"GCF_1.1_x.fa":                    ">x1\n" + letters,
+		"GCF_2.1_x.fa":                    ">x2\n" + letters,
+		"c.fa":                            ">NC_7.2 x\n" + letters + "\n>NC_9.1 x\n" + letters + "\n>NC_5.1 x\n" + letters,
+		"a/b/GCF_3.1.fna":                 ">x3\n" + letters,
+		"a/b/assembly_summary_refseq.txt": "GCF_3.1\ta\tb\tc\td\t31\te\n",
+	} {
+		write(t, filepath.Join(refs, name), text)
+	}
+	b, err := NewBuilder(cpu(t), dir, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	if _, err := b.Add(t.Context(), []string{refs}, genome.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]uint32{}
+	for _, x := range b.targets {
+		got[x.name] = b.taxonomy.ids[x.taxon]
+	}
+	if diff := cmp.Diff(map[string]uint32{"x1": 31, "x2": 33, "NC_7.2 x": 32, "NC_9.1 x": 33, "NC_5.1 x": rootID,
+		"x3": 31}, got); diff != "" {
+		t.Error(diff)
+	}
+	if n, first := b.Unknown(); n != 1 || first[0] != "NC_5.1" {
+		t.Error(n, first)
+	}
+	write(t, filepath.Join(refs, "broken.accession2taxid"), "a\tb\tc\nNC_5\tNC_5.1\tx\n")
+	_, err = b.Add(t.Context(), []string{filepath.Join(refs, "GCF_2.1_x.fa")}, genome.Options{})
+	if err != nil {
+		t.Errorf("a list that nobody asks is read: %v", err)
+	}
+	other, err := NewBuilder(cpu(t), dir, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	_, err = other.Add(t.Context(), []string{filepath.Join(refs, "c.fa")}, genome.Options{})
+	wantInputError(t, err)
+	if !strings.Contains(fmt.Sprint(err), "broken.accession2taxid:2") {
+		t.Error(err)
 	}
 }

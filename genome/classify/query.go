@@ -161,7 +161,21 @@ func (c *Classifier) load(d *device.Device, share *Database) (p *part, err error
 			p.close()
 		}
 	}()
-	if p.k, err = compile(d, c.db.Options); err != nil {
+	wo := warpcore.Options{}
+	wo.Capacity = features
+	if !d.Info().CUDA() {
+		wo.LoadFactor = 0.5 // a second window read costs the CPU more than memory does
+	}
+	var both crash.Group // where nothing is compiled yet, compilers work beside one another
+	both.Go(func() (err error) {
+		p.k, err = compile(d, c.db.Options)
+		return err
+	})
+	both.Go(func() (err error) {
+		p.table, err = warpcore.New[uint32, uint64](d, wo)
+		return err
+	})
+	if err = both.Wait(); err != nil {
 		return p, err
 	}
 	if p.locations, err = device.Make[uint64](d, locations); err != nil {
@@ -175,14 +189,6 @@ func (c *Classifier) load(d *device.Device, share *Database) (p *part, err error
 			return p, err
 		}
 	}
-	wo := warpcore.Options{}
-	wo.Capacity = features
-	if !d.Info().CUDA() {
-		wo.LoadFactor = 0.5 // a second window read costs the CPU more than memory does
-	}
-	if p.table, err = warpcore.New[uint32, uint64](d, wo); err != nil {
-		return p, err
-	}
 	bring := func(b *batch) error {
 		if b.locations == nil {
 			return p.table.Insert(b.features, b.entries)
@@ -191,7 +197,7 @@ func (c *Classifier) load(d *device.Device, share *Database) (p *part, err error
 		return frame.Upload(nil, p.locations.Slice(b.at, b.at+len(b.locations)), b.locations)
 	}
 	if share.stored != nil {
-		return p, share.stored.batches(bring)
+		return p, share.stored.batches(chunksFor(d), bring)
 	}
 	if err := bring(&batch{features: share.features, entries: share.entries}); err != nil || locations == 0 {
 		return p, err

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"unsafe"
 
+	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/genome"
 	"github.com/warpmap/warpmap/internal/crash"
 )
@@ -48,9 +49,15 @@ type content struct {
 // chunkItems is how many items of a column are read and compared at once.
 const chunkItems = 1 << 18
 
-// loadChunks is how many chunks go to a device at once, while the next are read: a bus is filled, and the host gives
-// 100 MiB.
-const loadChunks = 16
+// chunksFor is how many chunks go to a device at once, while the next are read. 16 fill a GPU's bus, and the host gives
+// 100 MiB for them. On the CPU two are enough for as many cores as take them, and memory that is new to the process
+// costs more than they.
+func chunksFor(d *device.Device) int {
+	if d.Info().CUDA() {
+		return 16
+	}
+	return 2
+}
 
 var errChanged = errors.New("the database is no more what it was when it was opened: somebody writes to it, or cut " +
 	"it off; copy a database beside, and rename it to its name")
@@ -99,12 +106,12 @@ type batch struct {
 }
 
 // batches reads all features with their entries, then all locations, ahead of who takes them, and calls take for each
-// batch.
-func (s *stored) batches(take func(b *batch) error) error {
+// batch, which has so many chunks.
+func (s *stored) batches(chunks int, take func(b *batch) error) error {
 	free, full := make(chan *batch, 2), make(chan *batch, 1)
 	quit := make(chan struct{})
 	defer close(quit)
-	items := min(loadChunks*chunkItems, max(s.features.chunks(), s.locations.chunks())*chunkItems)
+	items := min(chunks, max(s.features.chunks(), s.locations.chunks())) * chunkItems
 	for range cap(free) {
 		free <- &batch{features: make([]uint32, items), entries: make([]uint64, items)}
 	}
@@ -112,8 +119,8 @@ func (s *stored) batches(take func(b *batch) error) error {
 		defer close(full)
 		err := crash.Catch(func() error {
 			for _, c := range []*longColumn{&s.features, &s.locations} {
-				for from := 0; from < c.chunks(); from += loadChunks {
-					to := min(from+loadChunks, c.chunks())
+				for from := 0; from < c.chunks(); from += chunks {
+					to := min(from+chunks, c.chunks())
 					var b *batch
 					select {
 					case b = <-free:

@@ -18,6 +18,9 @@
 // written as streams. GPU and CPU give the same file: the parts come in order, and the k-mers of a part in the order of
 // their mixes. With several devices, each reads all text, and counts its share of the parts.
 //
+// A file of counts holds the low bits of the mixes, a bit and a half for their high bits, and counts by as many bits as
+// most of them take: about 5.5 bytes a k-mer. See coded.go.
+//
 // If Options.MaxMemory is too little for all k-mers, packed stretches of text go to a temporary file, and are counted
 // in rounds: see spill.go.
 package kmers

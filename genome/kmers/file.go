@@ -20,19 +20,15 @@ import (
 // A file of counts is a header and parts. All numbers are little-endian.
 //
 //	header   fileHeader, then for each part partHeader, then the CRC-32C of what is before it, padded to headerBytes
-//	part     n mixes of 8 bytes, or 16 in version 2, whose k-mers have more than 32 letters (the high word first),
-//	         ascending; then n counts of 4
+//	part     see coded.go
+//
+// In versions 1 and 2, which are read, partHeader is plainHeader, and a part is n mixes of 8 bytes, or 16 in version 2,
+// whose k-mers have more than 32 letters (the high word first), ascending; then n counts of 4.
 type fileHeader struct {
 	Magic          [8]byte
 	Version, K     uint32
 	Canonical, Min uint32
 	Stats          Stats
-}
-
-type partHeader struct {
-	N   uint64
-	Sum uint32 // CRC-32C
-	_   uint32
 }
 
 var (
@@ -55,6 +51,7 @@ type writer struct {
 	header fileHeader
 	stats  Stats
 	parts  [parts]partHeader
+	coded  []byte // a part
 }
 
 func create(path string, o Options) (*writer, error) {
@@ -70,7 +67,7 @@ func create(path string, o Options) (*writer, error) {
 			"the name of a file", path), f.Close(false))
 	}
 	w := &writer{file: f, w: bufio.NewWriterSize(f, 1<<20),
-		header: fileHeader{Magic: fileMagic, Version: versionOf(o.K), K: uint32(o.K), Min: o.Min}}
+		header: fileHeader{Magic: fileMagic, Version: fileVersion, K: uint32(o.K), Min: o.Min}}
 	if o.Canonical {
 		w.header.Canonical = 1
 	}
@@ -78,13 +75,6 @@ func create(path string, o Options) (*writer, error) {
 		return nil, errors.Join(err, f.Close(false))
 	}
 	return w, nil
-}
-
-func versionOf(k int) uint32 {
-	if wordsOf(k) > 1 {
-		return wideVersion
-	}
-	return fileVersion
 }
 
 // bytesOf is the memory of a slice.
@@ -95,18 +85,22 @@ func bytesOf[T uint32 | uint64](x []T) []byte {
 // put writes the next part. It may change what it is given.
 func (w *writer) put(part int, x counted) error {
 	x = x.atLeast(w.header.Min)
-	most := uint32(0)
+	most, total, unique, least, all := uint32(0), uint64(0), uint64(0), max(w.header.Min, 1), spread{}
 	for _, c := range x.counts {
-		w.stats.Total += uint64(c)
+		total += uint64(c)
 		if c == 1 {
-			w.stats.Unique++
+			unique++
 		}
 		most = max(most, c)
+		all.add(c, least)
 	}
+	w.stats.Total += total
+	w.stats.Unique += unique
 	w.stats.Distinct += uint64(len(x.counts))
 	w.stats.MaxCount = max(w.stats.MaxCount, uint64(most))
-	w.parts[part] = partHeader{N: uint64(len(x.counts)), Sum: x.checksum()}
-	return w.file.Named(x.write(w.w))
+	w.coded, w.parts[part] = x.code(w.coded[:0], least, &all)
+	_, err := w.w.Write(w.coded)
+	return w.file.Named(err)
 }
 
 // write writes mixes, then counts.
@@ -166,6 +160,7 @@ type File struct {
 	Stats     Stats
 	path      string
 	file      *os.File
+	plain     bool // of version 1 or 2
 	parts     [parts]partHeader
 	at        [parts + 1]int64
 }
@@ -197,8 +192,8 @@ func Open(path string) (*File, error) {
 
 func (f *File) head() error {
 	var h fileHeader
-	size := binary.Size(h) + binary.Size(f.parts[:])
-	head := make([]byte, size+4)
+	begin := binary.Size(h)
+	head := make([]byte, begin+binary.Size(f.parts[:])+4)
 	n, err := f.file.ReadAt(head, 0)
 	if err != nil && err != io.EOF {
 		return err
@@ -206,21 +201,37 @@ func (f *File) head() error {
 	if n < len(fileMagic) || [8]byte(head[:8]) != fileMagic {
 		return errors.New("not a file of warpmap kmers count")
 	}
-	if n < len(head) {
+	if n < begin {
 		return errors.New("ends within its header: the file is damaged")
 	}
 	if _, err := binary.Decode(head, binary.LittleEndian, &h); err != nil {
 		return err
 	}
-	if h.Version != fileVersion && h.Version != wideVersion {
-		return fmt.Errorf("is of version %d, and this program reads versions %d and %d: count again", h.Version,
-			fileVersion, wideVersion)
+	if h.Version < plainVersion || h.Version > fileVersion {
+		return fmt.Errorf("is of version %d, and this program reads versions %d to %d: count again, or use a newer "+
+			"program", h.Version, plainVersion, fileVersion)
 	}
+	var plain [parts]plainHeader
+	if f.plain = h.Version < fileVersion; f.plain {
+		head = head[:begin+binary.Size(plain[:])+4]
+	}
+	if n < len(head) {
+		return errors.New("ends within its header: the file is damaged")
+	}
+	size := len(head) - 4
 	if binary.LittleEndian.Uint32(head[size:]) != crc32.Checksum(head[:size], castagnoli) || h.K < 1 || h.K > MaxK ||
-		h.Version != versionOf(int(h.K)) {
+		f.plain && int(h.Version) != wordsOf(int(h.K)) {
 		return errors.New("the checksum of its header is wrong: the file is damaged")
 	}
-	if _, err := binary.Decode(head[binary.Size(h):], binary.LittleEndian, f.parts[:]); err != nil {
+	if f.plain {
+		_, err = binary.Decode(head[begin:], binary.LittleEndian, plain[:])
+		for i, p := range plain {
+			f.parts[i] = partHeader{N: p.N, Sum: p.Sum}
+		}
+	} else {
+		_, err = binary.Decode(head[begin:], binary.LittleEndian, f.parts[:])
+	}
+	if err != nil {
 		return err
 	}
 	f.K, f.Canonical, f.Min, f.Stats = int(h.K), h.Canonical != 0, h.Min, h.Stats
@@ -229,18 +240,33 @@ func (f *File) head() error {
 		return err
 	}
 	f.at[0] = headerBytes
-	each := countedBytes(wordsOf(f.K))
-	for i, p := range f.parts {
-		if left := s.Size() - f.at[i]; p.N > uint64(max(left, 0)/each) {
-			return fmt.Errorf("has %d bytes, too few for the %d k-mers of part %d: the file is damaged", s.Size(), p.N,
-				i)
+	for i := range f.parts {
+		bytes, err := f.bytes(i, max(s.Size()-f.at[i], 0))
+		if err == errShort {
+			return fmt.Errorf("has %d bytes, too few for the %d k-mers of part %d: the file is damaged", s.Size(),
+				f.parts[i].N, i)
+		} else if err != nil {
+			return fmt.Errorf("part %d: %w", i, err)
 		}
-		f.at[i+1] = f.at[i] + int64(p.N)*each
+		f.at[i+1] = f.at[i] + bytes
 	}
 	if f.at[parts] > headerBytes && s.Size() != f.at[parts] { // one without k-mers has a header alone
 		return fmt.Errorf("has %d bytes, and should have %d: the file is damaged", s.Size(), f.at[parts])
 	}
 	return nil
+}
+
+// bytes is how long a part is, at most so long.
+func (f *File) bytes(i int, most int64) (int64, error) {
+	p := &f.parts[i]
+	if !f.plain {
+		return p.bytes(wordsOf(f.K), most)
+	}
+	each := countedBytes(wordsOf(f.K))
+	if p.N > uint64(most/each) {
+		return 0, errShort
+	}
+	return int64(p.N) * each, nil
 }
 
 // Close closes the file.
@@ -250,21 +276,34 @@ func (f *File) Close() error { return f.file.Close() }
 // for disks keep no zeros.
 const largePart = 64 << 20
 
-// part reads a part.
-func (f *File) part(i int) (x counted, err error) {
-	if bytes := f.at[i+1] - f.at[i]; bytes > largePart {
+// part reads a part; without mixes it may have counts alone.
+func (f *File) part(i int, mixes bool) (x counted, err error) {
+	p, words := &f.parts[i], wordsOf(f.K)
+	if bytes := f.at[i+1] - f.at[i] + int64(p.N)*countedBytes(words); bytes > largePart {
 		if room, _ := device.HostMemory(); room > 0 && bytes > room {
 			return x, &FileError{f.path, fmt.Errorf("has %d k-mers in part %d, for which the machine's memory has no "+
 				"room: use a machine with more, "+
 				"or count again, with --min; or the file is damaged", f.parts[i].N, i)}
 		}
 	}
-	x, err = readCounted(f.file, f.at[i], wordsOf(f.K), int(f.parts[i].N))
-	if err == nil && f.parts[i].Sum != x.checksum() {
-		err = fmt.Errorf("the checksum of part %d is wrong: the file is damaged", i)
+	wrong := fmt.Errorf("the checksum of part %d is wrong: the file is damaged", i)
+	if f.plain {
+		if x, err = readCounted(f.file, f.at[i], words, int(p.N)); err == nil && p.Sum != x.checksum() {
+			err = wrong
+		}
+	} else {
+		text := make([]byte, f.at[i+1]-f.at[i])
+		if _, err = f.file.ReadAt(text, f.at[i]); err == nil && p.Sum != crc32.Checksum(text, castagnoli) {
+			err = wrong
+		}
+		if err == nil && p.N > 0 {
+			if x, err = p.decode(i, words, text, mixes); err != nil {
+				err = fmt.Errorf("part %d: %w", i, err)
+			}
+		}
 	}
 	if err != nil {
-		return x, &FileError{f.path, err}
+		return counted{}, &FileError{f.path, err}
 	}
 	return x, nil
 }
@@ -273,7 +312,7 @@ func (f *File) part(i int) (x counted, err error) {
 // k-mers.
 func (f *File) Each(do func(kmer Kmer, count uint32) error) error {
 	for i := range parts {
-		x, err := f.part(i)
+		x, err := f.part(i, true)
 		if err != nil {
 			return err
 		}
@@ -306,7 +345,7 @@ func (f *File) Find(kmers []Kmer) ([]uint32, error) {
 	for _, i := range order {
 		if part := wanted.part(i); part != last {
 			var err error
-			if x, err = f.part(part); err != nil {
+			if x, err = f.part(part, true); err != nil {
 				return nil, err
 			}
 			last = part
@@ -327,7 +366,7 @@ func (f *File) Histogram(bins int) ([]uint64, error) {
 	}
 	out := make([]uint64, bins)
 	for i := range parts {
-		x, err := f.part(i)
+		x, err := f.part(i, false)
 		if err != nil {
 			return nil, err
 		}

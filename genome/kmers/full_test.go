@@ -46,8 +46,9 @@ func TestPartsThatNoMemoryHolds(t *testing.T) {
 		t.Fatal(err)
 	}
 	const n = 1 << 38
-	w.parts[0].N = n
-	if err := errors.Join(w.w.Flush(), w.file.Truncate(headerBytes+n*countedBytes(1))); err != nil {
+	w.parts[0] = partHeader{N: n, Width: 1}
+	size, err := w.parts[0].bytes(1, 1<<62)
+	if err := errors.Join(err, w.w.Flush(), w.file.Truncate(headerBytes+size)); err != nil {
 		w.close(false)
 		t.Skip(err)
 	}

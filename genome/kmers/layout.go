@@ -125,8 +125,8 @@ func binProgram() *device.Program {
 	}
 }
 
-// The file: see file.go. Two words are of version 2, so that programs that know one word refuse them.
+// The file: see file.go. It is of version 3; those of 0.1.0 are of version 1, or with two words of version 2.
 const (
-	fileVersion, wideVersion = 1, 2
-	headerBytes              = 64 << 10
+	plainVersion, wideVersion, fileVersion = 1, 2, 3
+	headerBytes                            = 64 << 10
 )

@@ -106,7 +106,7 @@ func (s *sorted) flush() error {
 func (s *sorted) room(more int64) error {
 	raw, kept := rawBytes(s.words), keptBytes(s.words)
 	waits := (s.raw + more) * raw
-	if waits+s.distinct*kept <= s.most && waits <= max(rawAtOnce, s.distinct*kept) {
+	if waits+s.distinct*kept <= s.most/4*3 && waits <= max(rawAtOnce, s.distinct*kept) {
 		return nil
 	}
 	if s.raw == 0 {
@@ -115,14 +115,17 @@ func (s *sorted) room(more int64) error {
 	s.distinct = 0
 	err := s.sortRuns(func(part int, x counted) error {
 		s.kept[part] = x
-		s.distinct += int64(len(x.counts))
+		// The runs are there until all parts are counted. And with little room for what is to come, most time would go
+		// into counting what was counted before.
+		if s.distinct += int64(len(x.counts)); s.distinct*kept > s.most/2 {
+			return errNarrow
+		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	// With less than a quarter for what is to come, most time would go into counting what was counted before.
-	if s.distinct*kept > s.most/4*3 || more*raw > s.most/4 {
+	if more*raw > s.most/4 {
 		return errNarrow
 	}
 	return nil

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"runtime"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// Flags that several commands have mean the same in all of them.
+
+func threadsFlag(cmd *cobra.Command, threads *int) {
+	cmd.Flags().IntVar(threads, "threads", 0, "work on so many at a time; 0 for one for each core")
+}
+
+func quietFlag(cmd *cobra.Command, quiet *bool) {
+	cmd.Flags().BoolVarP(quiet, "quiet", "q", false, "no progress, no summary")
+}
+
+func skipBrokenFlag(cmd *cobra.Command, skip *bool) {
+	cmd.Flags().BoolVar(skip, "skip-broken", false, "leave out broken records, and count them")
+}
+
+// hush takes away what --quiet does, and gives where warnings go: those are neither progress nor summary.
+func hush(cmd *cobra.Command, quiet bool) (warnings io.Writer) {
+	warnings = cmd.ErrOrStderr()
+	if quiet {
+		cmd.SetErr(io.Discard)
+	}
+	return warnings
+}
+
+// onThreads has all of the process keep to --threads, until it is undone.
+func onThreads(threads int) (undo func(), err error) {
+	if threads < 0 {
+		return nil, fmt.Errorf("--threads %d: want a number that is not negative", threads)
+	}
+	if threads == 0 {
+		return func() {}, nil
+	}
+	before := runtime.GOMAXPROCS(threads)
+	return func() { runtime.GOMAXPROCS(before) }, nil
+}
+
+// spelled gives flags one name in all commands. Scripts may have the other ones.
+func spelled(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+	if name == "max-memory" {
+		name = "memory"
+	}
+	return pflag.NormalizedName(name)
+}
+
+// uses are the flags for all commands that a command does something with. The others are out of its help. A device that
+// is named for nothing does no harm, and scripts name one for each command; JSON that does not come would be missed.
+type uses struct{ device, json bool }
+
+// onlyUses says what a command and those below it use.
+func onlyUses(u uses, cmds ...*cobra.Command) {
+	for _, cmd := range cmds {
+		if !u.device {
+			cmd.PersistentFlags().String("device", "auto", "")
+			cmd.PersistentFlags().Var(&size{new(int64)}, "device-memory", "")
+			cmd.PersistentFlags().MarkHidden("device")
+			cmd.PersistentFlags().MarkHidden("device-memory")
+		}
+		if !u.json {
+			f := cmd.PersistentFlags().VarPF(noJSON{}, "json", "", "")
+			f.NoOptDefVal, f.Hidden = "true", true
+		}
+	}
+}
+
+// noJSON is --json where nothing can be told so.
+type noJSON struct{}
+
+func (noJSON) String() string { return "" }
+func (noJSON) Type() string   { return "bool" }
+func (noJSON) Set(text string) error {
+	if text == "false" {
+		return nil
+	}
+	return fmt.Errorf("this command prints no figures: leave it out")
+}
