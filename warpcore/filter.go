@@ -115,7 +115,7 @@ func (f *filter) begin() error {
 	}
 	d := f.frame.Device
 	f.regions = frame.RegionsFor(d.Info(), regionsFrom, regionRows)
-	m, err := d.Compile(f.cfg.program("warpcore_filter", filterCU))
+	m, err := d.CompileApart(f.cfg.program("warpcore_filter", filterCU))
 	if err != nil {
 		return err
 	}
@@ -123,6 +123,9 @@ func (f *filter) begin() error {
 	k.partition, err = frame.NewPartitioner[filterPartitionParams](d, m)
 	if err = errors.Join(err, device.Bind(m, "filter_insert", &k.insert), device.Bind(m, "filter_contains", &k.contains),
 		device.Bind(m, "filter_stats", &k.stats), device.Bind(m, "filter_union", &k.union)); err != nil {
+		return err
+	}
+	if err := device.Ahead(k.insert, k.contains); err != nil {
 		return err
 	}
 	if f.mem, err = frame.Make[byte](&f.frame, blocks*int64(f.cfg.block)); err != nil {
