@@ -27,7 +27,7 @@ func (d *Device) CompileApart(p *Program) (*Module, error) {
 	return d.module(p, d.infos.CUDA() || !quick.Kernels && !d.cfg.stress)
 }
 
-// ahead tells whether the device compiles for others: then every kernel that is bound is one that they may launch.
+// ahead tells whether the device compiles for others: then every kernel that KernelOf gives is one that they may launch.
 func (d *Device) ahead() bool {
 	_, ahead := d.b.(*aheadBackend)
 	return ahead && !witness.AsOnGPU
@@ -101,6 +101,7 @@ func (m *Module) Ready() error {
 	bound := slices.Collect(maps.Keys(m.singles))
 	m.mu.Unlock()
 	var work crash.Group
+	work.SetLimit(runtime.NumCPU())
 	for _, kernel := range bound {
 		work.Go(func() error {
 			_, err := m.load(kernel)
@@ -108,6 +109,17 @@ func (m *Module) Ready() error {
 		})
 	}
 	return work.Wait()
+}
+
+// Ready does what Module.Ready does for all modules of the device. The Close of a device of OpenAhead does so, too.
+func (d *Device) Ready() (err error) {
+	d.modMu.Lock()
+	modules := slices.Collect(maps.Values(d.modules))
+	d.modMu.Unlock()
+	for _, m := range modules {
+		err = errors.Join(err, m.Ready())
+	}
+	return err
 }
 
 // Ahead does what AnyKernel.Ahead does, for several kernels.

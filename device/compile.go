@@ -276,8 +276,11 @@ func (m *Module) Kernel(name string, p reflect.Type) (AnyKernel, error) {
 		return AnyKernel{k}, err
 	}
 	k.m = m
-	if m.src != nil && !m.d.ahead() {
+	if m.src != nil {
 		m.single(name)
+		if m.d.ahead() {
+			return AnyKernel{k}, AnyKernel{k}.Ahead()
+		}
 		return AnyKernel{k}, nil
 	}
 	_, err := k.entry()
