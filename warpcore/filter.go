@@ -87,8 +87,8 @@ var filters atomic.Uint64
 //
 // Errors: K of another width, or with pointers or padding; options out of range, or a rate below 1e-9;
 // *device.OutOfMemoryError. If kernels must be compiled: device.ErrNoCompiler (CPU device) or device.ErrNoNVRTC (GPU),
-// if there is nothing to compile them with; *device.CompileError with the compiler's words. Cost: compiling the
-// kernels, a few seconds at most the first time on a machine, then filling the memory.
+// if there is nothing to compile them with. A compiler's own words, in a *device.CompileError, come from the method that
+// needs the kernel. Cost: filling the memory. The first call of a method on a machine compiles its kernels.
 func NewFilter[K any](d *device.Device, o FilterOptions) (*Filter[K], error) {
 	width, err := frame.WidthOf[K]("key of a filter", 4, 8, 16)
 	if err != nil {
