@@ -23,7 +23,7 @@ const aheadRows = 1 << 22
 // filters have no values, and of counters those with uint32 and those with uint64 counts are compiled. kind is one of
 // KindMap to KindFilter; for a Strings, see CompileAheadStrings. name may be Auto or "".
 //
-// Memory: some hundred MiB. Cost: that of compiling one to four programs, several seconds for each table.
+// Memory: some hundred MiB. Cost: that of compiling 10 to 40 kernels, on all cores, several seconds for each table.
 //
 // Errors: those of New; *device.CompileError. Whatever else tables return there means nothing, because no kernel runs.
 func CompileAhead[K, V any](d *device.Device, kind table.Kind, name table.Family) error {
@@ -31,21 +31,21 @@ func CompileAhead[K, V any](d *device.Device, kind table.Kind, name table.Family
 	switch kind {
 	case table.KindMap:
 		m, err := New[K, V](d, name, o)
-		return ahead(m, err, func(n int) []func() error { return mapCalls(m, n) })
+		return ahead(d, m, err, func(n int) []func() error { return mapCalls(m, n) })
 	case table.KindSet:
 		s, err := NewSet[K](d, name, o)
-		return ahead(s, err, func(n int) []func() error { return setCalls(s, n) })
+		return ahead(d, s, err, func(n int) []func() error { return setCalls(s, n) })
 	case table.KindCounter:
 		if c, err := NewCounter[K, uint32](d, name, table.CounterOptions{Options: o}); err != nil {
 			return err
-		} else if err := ahead(c, nil, func(n int) []func() error { return counterCalls(c, n) }); err != nil {
+		} else if err := ahead(d, c, nil, func(n int) []func() error { return counterCalls(c, n) }); err != nil {
 			return err
 		}
 		c, err := NewCounter[K, uint64](d, name, table.CounterOptions{Options: o})
-		return ahead(c, err, func(n int) []func() error { return counterCalls(c, n) })
+		return ahead(d, c, err, func(n int) []func() error { return counterCalls(c, n) })
 	case table.KindFilter:
 		f, err := NewFilter[K](d, name, table.FilterOptions{Capacity: 8 * aheadRows})
-		return ahead(f, err, func(n int) []func() error {
+		return ahead(d, f, err, func(n int) []func() error {
 			return []func() error{
 				func() error { return f.Insert(make([]K, n)) },
 				func() error { return f.Contains(make([]K, n), make([]bool, n)) },
@@ -54,7 +54,7 @@ func CompileAhead[K, V any](d *device.Device, kind table.Kind, name table.Family
 		})
 	}
 	m, err := NewMultiMapOf[K, V](d, kind, name, table.MultiMapOptions{Options: o})
-	return ahead(m, err, func(n int) []func() error { return multiMapCalls(m, n) })
+	return ahead(d, m, err, func(n int) []func() error { return multiMapCalls(m, n) })
 }
 
 // CompileAheadStrings compiles the kernels of a Strings over a family, and of the map below it: see CompileAhead. V is
@@ -71,7 +71,7 @@ func CompileAheadStrings[V any](d *device.Device, name table.Family) error {
 }
 
 // ahead makes a table's calls, with few rows and with many. A call that fails, or breaks off, for what kernels did not do has compiled them.
-func ahead(t interface{ Close() error }, made error, calls func(n int) []func() error) error {
+func ahead(d *device.Device, t interface{ Close() error }, made error, calls func(n int) []func() error) error {
 	if made != nil {
 		return made
 	}
@@ -82,7 +82,7 @@ func ahead(t interface{ Close() error }, made error, calls func(n int) []func() 
 			}
 		}
 	}
-	return t.Close()
+	return errors.Join(t.Close(), d.Ready())
 }
 
 func attempt(call func() error) (err error) {

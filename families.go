@@ -161,14 +161,16 @@ func noFamily(kind table.Kind, name table.Family) error {
 }
 
 // New makes an empty map of the given family on the device. The family's own options have their defaults. Auto and ""
-// choose a family. To set a family's own options, call its New instead. Cost: compiling the kernels, a few seconds the
-// first time on a machine; from then on they are in a cache on disk, and take milliseconds.
+// choose a family. To set a family's own options, call its New instead. Cost: nothing beside the memory. Each method's
+// kernels are compiled when it is first called on a machine, side by side, in up to a second or two; those of look-ups
+// from New on, in the background, unless o.Work has inserts and no look-ups. From then on they are in a cache on disk,
+// and take milliseconds.
 //
 // Errors: a family that does not exist; K or V of a width the family does not have, or with pointers or padding;
 // options out of range, such as a MaxBytes that is too small for any table; *device.OutOfMemoryError; device.ErrClosed,
 // if the device is closed. If kernels must be compiled: device.ErrNoCompiler on the CPU device, or device.ErrNoNVRTC on
-// a GPU, if there is nothing to compile them with; *device.CompileError with the compiler's words; context.Cause of the
-// context of device.WithContext, if that has ended.
+// a GPU, if there is nothing to compile them with. Where a compiler fails, the method that needs the kernel tells:
+// *device.CompileError with the compiler's words; context.Cause of the context of device.WithContext, if that has ended.
 func New[K, V any](d *device.Device, name table.Family, o table.Options) (table.Map[K, V], error) {
 	if auto(name) {
 		name, o.Why = chooseMap(d, reflect.TypeFor[K](), reflect.TypeFor[V](), &o)

@@ -10,9 +10,10 @@ import (
 // OpenAhead opens a device that compiles for others and runs nothing. arch is an architecture of GPUs such as "sm_90",
 // whether or not a GPU is here; or a level of this machine's kind of processor: "x86-64-v2", "x86-64-v3" and "x86-64-v4"
 // on amd64, and "amd64" or "arm64" for what every such processor runs. NVRTC, or the C++ compiler, compiles the kernels
-// of whatever is made on the device and called, into the cache (see WithCache). A device of that architecture takes
-// them from there, or from WithKernels, on a machine that may be without a compiler. The device's memory is the host's,
-// and no kernel changes it: what tables say on it means nothing, and may be an error.
+// of whatever is made on the device and called, into the cache (see WithCache), side by side: all are there, and what is
+// wrong is told, once Device.Ready or the device's Close has returned. A device of that architecture takes them from
+// there, or from WithKernels, on a machine that may be without a compiler. The device's memory is the host's, and no
+// kernel changes it: what tables say on it means nothing, and may be an error.
 //
 // Errors: ErrNoNVRTC and ErrNoCompiler; an architecture that the compiler makes no machine code for; a cache that
 // cannot be had; ErrNoDevices, as Open's.

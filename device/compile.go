@@ -6,8 +6,10 @@ import (
 	"reflect"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
+	"github.com/warpmap/warpmap/internal/witness"
 	"github.com/warpmap/warpmap/kernel"
 )
 
@@ -50,9 +52,12 @@ func (p *Program) threads(cuda bool) int {
 	return maxThreads
 }
 
+const layoutFile = "layout.h"
+
 // source is a program with everything it includes: what a compiler gets.
 type source struct {
 	program string
+	kernel  string // the one that is compiled of it; "" for all
 	files   []File // the translation unit first
 	stress  bool
 }
@@ -79,19 +84,24 @@ func (p *Program) source(cuda, stress bool) (*source, error) {
 		return nil, fmt.Errorf("program %s: %w", p.Name, err)
 	}
 	src := &source{program: p.Name, files: append([]File(nil), p.Files...), stress: stress}
-	src.files = append(src.files, File{"layout.h", header})
+	src.files = append(src.files, File{layoutFile, header})
 	for _, f := range kernel.Files() {
 		src.files = append(src.files, File{f.Name, f.Text})
 	}
 	return src, nil
 }
 
-// Module is a compiled and loaded program.
+// Module is a compiled and loaded program, or one whose kernels are compiled apart.
 type Module struct {
 	d       *Device
 	name    string
-	h       uintptr
 	threads int // of a block, at most
+	h       uintptr
+
+	// Where kernels are compiled apart:
+	src     *source
+	mu      sync.Mutex
+	singles map[string]*single // by the kernel
 }
 
 // Compile compiles a program for the device, or takes it from the cache on disk, and loads it. It loads the same
@@ -103,46 +113,46 @@ type Module struct {
 // It is no error if the cache cannot be read or written, if others may write it (see WithCache), or if it holds damaged
 // files: the program is then compiled all the same.
 func (d *Device) Compile(p *Program) (*Module, error) {
+	return d.module(p, false)
+}
+
+// module gives the module of a program, which is made once. Programs are compiled side by side.
+func (d *Device) module(p *Program, apart bool) (m *Module, err error) {
 	src, err := p.source(d.infos.CUDA(), d.cfg.stress && !d.infos.CUDA())
 	if err != nil {
 		return nil, err
 	}
-	var m *Module
 	err = d.do(func() error {
 		c := d.b.compiler()
 		key := src.key(c)
-		place := d.place(key)
-		place.mu.Lock()
-		defer place.mu.Unlock()
-		if m = place.m; m != nil {
+		name := key
+		if apart {
+			name += " apart"
+		}
+		d.modMu.Lock()
+		m = d.modules[name]
+		if m == nil {
+			m = &Module{d: d, name: p.Name, threads: p.threads(d.infos.CUDA())}
+			if apart {
+				m.src, m.singles = src, map[string]*single{}
+			}
+			d.modules[name] = m
+		}
+		d.modMu.Unlock()
+		if apart {
 			return nil
 		}
-		h, err := d.build(src, c, key)
-		if err != nil {
-			return err
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.h == 0 {
+			m.h, err = d.build(src, c, key)
 		}
-		m = &Module{d, p.Name, h, p.threads(d.infos.CUDA())}
-		place.m = m
-		return nil
+		return err
 	})
-	return m, err
-}
-
-// modulePlace is where a device keeps a module. Who compiles it holds the lock: others wait for it, and for no other.
-type modulePlace struct {
-	mu sync.Mutex
-	m  *Module
-}
-
-func (d *Device) place(key string) *modulePlace {
-	d.modMu.Lock()
-	defer d.modMu.Unlock()
-	p := d.modules[key]
-	if p == nil {
-		p = &modulePlace{}
-		d.modules[key] = p
+	if err != nil {
+		return nil, err
 	}
-	return p
+	return m, nil
 }
 
 var compiling sync.Map // a *sync.Mutex for each key: another device of this process may be compiling the same
@@ -162,7 +172,9 @@ func (d *Device) build(src *source, c compiler, key string) (uintptr, error) {
 	if h != 0 || err != nil {
 		return h, err
 	}
+	done := witness.Begin(src.program, src.kernel)
 	image, err := c.compile(src)
+	done()
 	if err != nil {
 		if unloadable != nil {
 			err = fmt.Errorf("%w (and what the cache holds does not load: %v)", err, unloadable)
@@ -250,32 +262,56 @@ func KernelOf[P any](m *Module, name string) (Kernel[P], error) {
 type AnyKernel struct{ k *function }
 
 type function struct {
-	d    *Device // nil: it is not compiled
-	name string
-	p    reflect.Type
-	h    uintptr
-	most int // threads of a block
-	own  int // bytes of dynamic shared memory, at least
+	m      *Module // nil: it is not compiled
+	kernel string
+	name   string // with the program's
+	p      reflect.Type
+	ready  atomic.Pointer[entry] // nil until it is compiled
 }
 
 // Kernel does what KernelOf does, with the type of the parameters as a value.
 func (m *Module) Kernel(name string, p reflect.Type) (AnyKernel, error) {
-	k := &function{name: m.name + "." + name, p: p, most: m.threads}
+	k := &function{kernel: name, name: m.name + "." + name, p: p}
 	if err := checkLayout(p); err != nil {
 		return AnyKernel{k}, err
 	}
+	k.m = m
+	if m.src != nil {
+		m.single(name)
+		if m.d.ahead() {
+			return AnyKernel{k}, AnyKernel{k}.Ahead()
+		}
+		return AnyKernel{k}, nil
+	}
+	_, err := k.entry()
+	if err != nil {
+		k.m = nil
+	}
+	return AnyKernel{k}, err
+}
+
+// entry gives the compiled kernel, which it compiles where it must.
+func (k *function) entry() (*entry, error) {
+	if e := k.ready.Load(); e != nil {
+		return e, nil
+	}
+	d := k.m.d
+	h, err := k.m.load(k.kernel)
+	if err != nil {
+		return nil, err
+	}
 	var e entry
-	if err := m.d.do(func() (err error) { e, err = m.d.b.kernel(m.h, name); return err }); err != nil {
-		return AnyKernel{k}, err
+	if err := d.do(func() (err error) { e, err = d.b.kernel(h, k.kernel); return err }); err != nil {
+		return nil, err
 	}
-	if e.takes != int64(p.Size()) && e.takes != anyBytes {
-		return AnyKernel{k}, fmt.Errorf("kernel %s takes %d bytes of parameters, not the %d of %v", k.name, e.takes, p.Size(), p)
+	if e.takes != int64(k.p.Size()) && e.takes != anyBytes {
+		return nil, fmt.Errorf("kernel %s takes %d bytes of parameters, not the %d of %v", k.name, e.takes, k.p.Size(), k.p)
 	}
-	k.d, k.h = m.d, e.handle
-	if e.threads > 0 {
-		k.most, k.own = e.threads, e.shared
+	if e.threads == 0 {
+		e.threads, e.shared = k.m.threads, 0
 	}
-	return AnyKernel{k}, nil
+	k.ready.Store(&e)
+	return &e, nil
 }
 
 // entry is what a back end knows of a kernel.
@@ -286,12 +322,16 @@ type entry struct {
 	shared  int   // bytes of dynamic shared memory that a block always has
 }
 
-// Threads is the most threads that a block of the kernel has.
+// Threads is the most threads that a block of the kernel has, which is compiled for that if it must.
 func (k AnyKernel) Threads() int {
-	if k.k == nil {
+	if k.k == nil || k.k.m == nil {
 		return 0
 	}
-	return k.k.most
+	e, err := k.k.entry()
+	if err != nil {
+		return k.k.m.threads // the launch says why
+	}
+	return e.threads
 }
 
 // maxThreads is the most threads of a block, unless a program says: kernels are compiled for no more, to leave each the registers it
@@ -339,22 +379,27 @@ func (k *function) launch(st *Stream, grid Grid, p unsafe.Pointer) error {
 	switch {
 	case k == nil:
 		return errors.New("a kernel that is not compiled")
-	case k.d == nil:
+	case k.m == nil:
 		return fmt.Errorf("kernel %q is not compiled", k.name)
 	}
-	if err := st.On(k.d); err != nil {
+	d := k.m.d
+	if err := st.On(d); err != nil {
 		return err
 	}
-	if grid.Blocks < 1 || grid.Blocks > 1<<31-1 || grid.Threads < 32 || grid.Threads > k.most || grid.Threads%32 != 0 {
-		return fmt.Errorf("kernel %s: a grid of %d blocks of %d threads (want 1 to 2³¹-1 blocks of 32, 64, … %d)", k.name, grid.Blocks, grid.Threads, k.most)
+	e, err := k.entry()
+	if err != nil {
+		return err
 	}
-	if most := k.d.infos.Shared; grid.Shared < 0 || int64(max(grid.Shared, k.own)) > most {
+	if grid.Blocks < 1 || grid.Blocks > 1<<31-1 || grid.Threads < 32 || grid.Threads > e.threads || grid.Threads%32 != 0 {
+		return fmt.Errorf("kernel %s: a grid of %d blocks of %d threads (want 1 to 2³¹-1 blocks of 32, 64, … %d)", k.name, grid.Blocks, grid.Threads, e.threads)
+	}
+	if most := d.infos.Shared; grid.Shared < 0 || int64(max(grid.Shared, e.shared)) > most {
 		return fmt.Errorf("kernel %s: %d bytes of shared memory (want 0 to %d)", k.name, grid.Shared, most)
 	}
-	grid.Shared = max(grid.Shared, k.own)
-	k.d.launches.Add(1)
-	h := st.handleOn(k.d)
-	err := k.d.use(func() error { return k.d.b.launch(h.h, k.h, grid, p, int64(k.p.Size())) }, h)
+	grid.Shared = max(grid.Shared, e.shared)
+	d.launches.Add(1)
+	h := st.handleOn(d)
+	err = d.use(func() error { return d.b.launch(h.h, e.handle, grid, p, int64(k.p.Size())) }, h)
 	runtime.KeepAlive(p)
 	return err
 }

@@ -202,7 +202,7 @@ type Device struct {
 	handles map[*handle]struct{}     // open streams and events
 
 	modMu   sync.Mutex
-	modules map[string]*modulePlace
+	modules map[string]*Module
 
 	carriedMu sync.Mutex
 	carried   map[reflect.Type]interface{ Close() } // see Carried
@@ -367,7 +367,7 @@ var openings atomic.Uint64
 
 func finish(b backend, cfg config, why string) (*Device, error) {
 	d := &Device{infos: b.info(), number: openings.Add(1), why: why, cfg: cfg, b: b, live: map[*allocation]struct{}{}, pinned: map[*allocation]struct{}{},
-		handles: map[*handle]struct{}{}, modules: map[string]*modulePlace{}, carried: map[reflect.Type]interface{ Close() }{}}
+		handles: map[*handle]struct{}{}, modules: map[string]*Module{}, carried: map[reflect.Type]interface{ Close() }{}}
 	s, err := d.NewStream()
 	if err != nil {
 		b.close()
@@ -475,8 +475,11 @@ func (d *Device) KernelHeap(bytes int64) error {
 
 // Close frees every allocation, stream, event and kernel that was made through this Device. It waits for calls under
 // way, and for tables' batches, which end at their next chunk.
-func (d *Device) Close() error {
+func (d *Device) Close() (err error) {
 	d.unload.Do(func() {
+		if d.ahead() {
+			err = d.Ready()
+		}
 		d.carriedMu.Lock()
 		d.closing = true
 		carried := slices.Collect(maps.Values(d.carried))
@@ -488,7 +491,7 @@ func (d *Device) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
-		return nil
+		return err
 	}
 	d.closed = true
 	for _, h := range d.openHandles() {
@@ -514,7 +517,7 @@ func (d *Device) Close() error {
 	clear(d.pinned)
 	d.leaving = nil
 	d.liveMu.Unlock()
-	return d.b.close()
+	return errors.Join(err, d.b.close())
 }
 
 // do runs one call of the back end: not after Close, not on a lost device, and a fault marks the device lost.

@@ -243,7 +243,7 @@ func (c *core) begin() error {
 }
 
 func (c *core) compile() error {
-	m, err := c.frame.Device.Compile(c.program("dycuckoo", kernelsCU))
+	m, err := c.frame.Device.CompileApart(c.program("dycuckoo", kernelsCU))
 	if err != nil {
 		return err
 	}
@@ -252,11 +252,12 @@ func (c *core) compile() error {
 	if err == nil {
 		k.within, err = frame.NewWithin[partitionParams](m)
 	}
-	return errors.Join(err, device.Bind(m, "refuse_absent", &k.refuseAbsent), device.Bind(m, "close_buckets", &k.closeBuckets),
+	err = errors.Join(err, device.Bind(m, "refuse_absent", &k.refuseAbsent), device.Bind(m, "close_buckets", &k.closeBuckets),
 		k.replacing.bind(m, ""), k.adding.bind(m, "_new"),
 		device.Bind(m, "find", &k.find), device.Bind(m, "erase", &k.erase), device.Bind(m, "mixed", &k.mixed),
 		device.Bind(m, "export_pairs", &k.export), device.Bind(m, "probe_lengths", &k.probes), device.Bind(m, "refresh_filters", &k.refresh),
 		device.Bind(m, "split", &k.split), device.Bind(m, "merge_filters", &k.mergeFilters), device.Bind(m, "halve", &k.halve), device.Bind(m, "unhalve", &k.unhalve))
+	return errors.Join(err, frame.AheadOfFinds(c.opts.Work, k.find))
 }
 
 // Sizes.
@@ -455,6 +456,14 @@ func (k *insertKernels) bind(m *device.Module, which string) error {
 	return errors.Join(device.Bind(m, "insert"+which, &k.insert), device.Bind(m, "move"+which, &k.move), device.Bind(m, "refine"+which, &k.refine))
 }
 
+// aheadOf begins to compile what an insert launches.
+func (c *core) aheadOf(k *insertKernels) error {
+	if c.cfg.locked() {
+		return k.insert.Ahead()
+	}
+	return device.Ahead(k.insert, k.move, k.refine)
+}
+
 // insertion takes batches in with the kernels.
 func (c *core) insertion(k *insertKernels) frame.Insertion {
 	return frame.Insertion{Size: c.size, Find: c.find, Put: func(st *device.Stream, b frame.Rows) ([]int, error, error) {
@@ -503,6 +512,9 @@ func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams,
 	bytes := c.step.total(c.d()) * int64(c.cfg.bucketBytes)
 	var list device.Slice[byte]
 	again := false
+	if err := c.aheadOf(k); err != nil {
+		return err
+	}
 	if !c.cfg.locked() {
 		var lease frame.Lease
 		if list, p.Limit, lease, err = c.lists(listed(b.N)); err != nil {
@@ -767,7 +779,7 @@ func (c *core) halve(st *device.Stream) (done bool, err error) {
 	c.step--
 	p := slotsParams{Table: c.table(), From: old.Subtable, To: to.Subtable, Number: uint64(i)}
 	n := int64(to.Buckets)
-	err = errors.Join(c.wipe(st, &to), c.kernel.mergeFilters.Launch(st, c.grid(n/4), &p), c.kernel.halve.Launch(st, c.grid(n), &p))
+	err = errors.Join(device.Ahead(c.kernel.mergeFilters, c.kernel.halve), c.wipe(st, &to), c.kernel.mergeFilters.Launch(st, c.grid(n/4), &p), c.kernel.halve.Launch(st, c.grid(n), &p))
 	if err == nil {
 		_, err = c.look(st)
 	}

@@ -2,6 +2,7 @@ package dycuckoo
 
 import (
 	_ "embed"
+	"errors"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/frame"
@@ -61,6 +62,9 @@ func (c *core) meet(st *device.Stream, k device.Kernel[insertParams], b frame.Ro
 			return k.Launch(st, c.grid(rows.N), &p)
 		}
 		if part.Attempt == 0 {
+			if err := errors.Join(k.Ahead(), c.aheadOf(&c.keeping)); err != nil {
+				return err
+			}
 			if err := there(0); err != nil || exact.Over() {
 				return err
 			}

@@ -74,7 +74,7 @@ func (c *core) compileBuild() (*builder, error) {
 		device.Define{Name: "GPH_PLAN_ATTEMPTS", Value: planAttempts}, device.Define{Name: "GPH_START_EACH", Value: startEach},
 		device.Define{Name: "GPH_MARKS", Value: marks})
 	p.Layouts = append(p.Layouts, buildParams{})
-	m, err := c.frame.Device.Compile(p)
+	m, err := c.frame.Device.CompileApart(p)
 	if err != nil {
 		return nil, err
 	}
@@ -109,6 +109,9 @@ func (c *core) construct(st *device.Stream, in frame.Rows, repack bool, rest fun
 	}
 	b, err := c.compileBuild()
 	if err != nil {
+		return err
+	}
+	if err := device.Ahead(b.partition, b.rank, b.start, b.sort, b.plan, b.write); err != nil {
 		return err
 	}
 	load := float64(in.N) / float64(c.slots())

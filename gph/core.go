@@ -225,18 +225,19 @@ func (c *core) begin() (err error) {
 }
 
 func (c *core) compile() error {
-	m, err := c.frame.Device.Compile(c.program("gph", kernelsCU))
+	m, err := c.frame.Device.CompileApart(c.program("gph", kernelsCU))
 	if err != nil {
 		return err
 	}
 	k := &c.kernel
 	c.build = nil
-	return errors.Join(
+	err = errors.Join(
 		device.Bind(m, "fill_replace", &k.replace.fill), device.Bind(m, "refine_replace", &k.replace.refine),
 		device.Bind(m, "fill_new", &k.fresh.fill), device.Bind(m, "refine_new", &k.fresh.refine),
 		device.Bind(m, "fill_old", &k.old.fill), device.Bind(m, "refine_old", &k.old.refine),
 		device.Bind(m, "find", &k.find), device.Bind(m, "erase", &k.erase), device.Bind(m, "export_pairs", &k.export),
 		c.compileShared())
+	return errors.Join(err, frame.AheadOfFinds(c.opts.Work, k.find))
 }
 
 // Sizes. A table has buckets, of which some are its reserve, a side bucket, and cells.
@@ -472,6 +473,14 @@ func (c *core) list(n int64) (list listMemory, most int64, lease frame.Lease) {
 func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams, b frame.Rows, moves bool) error {
 	if !moves {
 		p.Alone = 1
+	}
+	if err := k.fill.Ahead(); err != nil {
+		return err
+	}
+	if moves {
+		if err := k.refine.Ahead(); err != nil {
+			return err
+		}
 	}
 	list, most, lease := c.list(b.N)
 	defer lease.Done()

@@ -78,7 +78,7 @@ func (c *core) compileShared() error {
 	if c.opts.Index != Shared {
 		return nil
 	}
-	m, err := c.frame.Device.Compile(c.sharedProgram())
+	m, err := c.frame.Device.CompileApart(c.sharedProgram())
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@
 #pragma once
 #include "layout.h"
 #include "types.cuh"
+#include "wanted.cuh"
 
 // NVRTC 12.3 is the first that knows 16 bytes as one value.
 #ifndef WARPMAP_B128
@@ -17,15 +18,18 @@
     extern "C" __device__ char name##_warps[(threads) / 32];    \
     extern "C" __device__ char name##_shared[((shared) + 15) / 16 + 1];
 #define WARPMAP_PARAMS(name, P) WARPMAP_BESIDE(name, P, WARPMAP_MAX_THREADS, 0)
-#define WARPMAP_KERNEL(name, P) \
-    WARPMAP_PARAMS(name, P)     \
+#define WARPMAP_KERNEL(name, P) WARPMAP_KERNEL_IF(name, P, WARPMAP_KERNEL_1(name, P))
+#define WARPMAP_KERNEL_1(name, P) \
+    WARPMAP_PARAMS(name, P)       \
     extern "C" __global__ void __launch_bounds__(WARPMAP_MAX_THREADS) name(const __grid_constant__ P p)
 // The same, with so few registers that the given number of blocks is resident on a multiprocessor.
-#define WARPMAP_KERNEL_RESIDENT(name, P, blocks) \
-    WARPMAP_PARAMS(name, P)                      \
+#define WARPMAP_KERNEL_RESIDENT(name, P, blocks) WARPMAP_KERNEL_IF(name, P, WARPMAP_KERNEL_RESIDENT_1(name, P, blocks))
+#define WARPMAP_KERNEL_RESIDENT_1(name, P, blocks) \
+    WARPMAP_PARAMS(name, P)                        \
     extern "C" __global__ void __launch_bounds__(WARPMAP_MAX_THREADS, blocks) name(const __grid_constant__ P p)
 // The same, for blocks of up to so many threads, each with the type that comes last in dynamic shared memory, of which a launch need not tell.
-#define WARPMAP_KERNEL_WIDE(name, P, threads, ...)            \
+#define WARPMAP_KERNEL_WIDE(name, P, threads, ...) WARPMAP_KERNEL_IF(name, P, WARPMAP_KERNEL_WIDE_1(name, P, threads, __VA_ARGS__))
+#define WARPMAP_KERNEL_WIDE_1(name, P, threads, ...)          \
     WARPMAP_BESIDE(name, P, threads, sizeof(__VA_ARGS__))     \
     extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ P p)
 

@@ -21,6 +21,7 @@
 #pragma once
 #include "layout.h"
 #include "types.cuh"
+#include "wanted.cuh"
 
 #define pause libc_pause // POSIX has a function of that name
 #include <signal.h>
@@ -457,7 +458,8 @@ __attribute__((always_inline)) inline void stress_point() {
 
 } // namespace host
 
-#define WARPMAP_KERNEL(name, P)                                                                                     \
+#define WARPMAP_KERNEL(name, P) WARPMAP_KERNEL_IF(name, P, WARPMAP_KERNEL_1(name, P))
+#define WARPMAP_KERNEL_1(name, P)                                                                                  \
     static void name##_lane(const P& p);                                                                           \
     extern "C" __attribute__((visibility("default"))) void name(host::HostLaunch* l) {                             \
         host::run(l, [](const void* p) { name##_lane(*(const P*)p); });                                            \

@@ -24,7 +24,8 @@
 //
 //   WARPMAP_KERNEL(name, Params) { … p.field … }
 //
-// where Params is a struct that layout.h declares; it reaches the kernel by value as p.
+// where Params is a struct that layout.h declares; it reaches the kernel by value as p. Where kernels are compiled apart, its text may be that of a
+// template that nothing uses (wanted.cuh).
 //
 // A block's dynamic shared memory, of the size that the launch names, is at dynamic_shared(). WARPMAP_KERNEL_WIDE(name, Params, threads, Type) is for
 // blocks of so many threads, each with a Type there.

@@ -172,7 +172,7 @@ func (c *core) begin() (err error) {
 }
 
 func (c *core) compile() error {
-	m, err := c.frame.Device.Compile(c.program("slab", kernelsCU))
+	m, err := c.frame.Device.CompileApart(c.program("slab", kernelsCU))
 	if err != nil {
 		return err
 	}
@@ -181,7 +181,12 @@ func (c *core) compile() error {
 		device.Bind(m, "rehash", &k.rehash), device.Bind(m, "export_pairs", &k.export), device.Bind(m, "chain_lengths", &k.lengths))
 	var wrong error
 	k.partition, wrong = frame.NewPartitioner[partitionParams](c.frame.Device, m)
-	err = errors.Join(err, wrong)
+	if err = errors.Join(err, wrong); err != nil {
+		return err
+	}
+	if err = frame.AheadOfFinds(c.opts.Work, k.find); err != nil {
+		return err
+	}
 	if c.cfg.multi {
 		k.all, wrong = frame.NewFinder[findAllParams](m, false)
 		return errors.Join(err, wrong, device.Bind(m, "erase_all", &k.eraseAll))

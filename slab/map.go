@@ -24,8 +24,8 @@ var (
 //
 // Errors: K or V of another width, or with pointers or padding; options out of range; *device.OutOfMemoryError. If
 // kernels must be compiled: device.ErrNoCompiler (CPU device) or device.ErrNoNVRTC (GPU), if there is nothing to
-// compile them with; *device.CompileError with the compiler's words. Cost: compiling the kernels, a few seconds the
-// first time on a machine, then filling the memory.
+// compile them with. A compiler's own words, in a *device.CompileError, come from the method that needs the kernel. Cost:
+// filling the memory. The first call of a method on a machine compiles its kernels.
 func New[K, V any](d *device.Device, o Options) (*Map[K, V], error) {
 	c, err := newCore(d, frame.WidthsOf[K, V](), o, false)
 	return frame.Made(&Map[K, V]{handle{c}}, err)

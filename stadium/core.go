@@ -154,7 +154,7 @@ func (c *core) begin() error {
 }
 
 func (c *core) compile() error {
-	m, err := c.frame.Device.Compile(c.program("stadium", kernelsCU))
+	m, err := c.frame.Device.CompileApart(c.program("stadium", kernelsCU))
 	if err != nil {
 		return err
 	}
@@ -167,9 +167,10 @@ func (c *core) compile() error {
 			return err
 		}
 	}
-	return errors.Join(k.replacing.bind(m, ""), k.adding.bind(m, "_new"), device.Bind(m, "refuse_absent", &k.refuseAbsent), device.Bind(m, "mixed", &k.mixed),
+	err = errors.Join(k.replacing.bind(m, ""), k.adding.bind(m, "_new"), device.Bind(m, "refuse_absent", &k.refuseAbsent), device.Bind(m, "mixed", &k.mixed),
 		device.Bind(m, "find", &k.find), device.Bind(m, "erase", &k.erase),
 		device.Bind(m, "rehash", &k.rehash), device.Bind(m, "export_pairs", &k.export), device.Bind(m, "probe_lengths", &k.probes))
+	return errors.Join(err, frame.AheadOfFinds(c.opts.Work, k.find))
 }
 
 // Sizes.

@@ -66,7 +66,7 @@ func (x *far) load(c *core) error {
 	if x.loaded {
 		return nil
 	}
-	m, err := c.frame.Device.Compile(c.program("stadium-panes", panesCU))
+	m, err := c.frame.Device.CompileApart(c.program("stadium-panes", panesCU))
 	if err != nil {
 		return err
 	}
@@ -281,6 +281,9 @@ func (c *core) listBytes(n int64) int64 {
 
 // list makes a listing in scratch memory. It waits for the stream.
 func (c *core) list(st *device.Stream, mem device.Slice[byte], k device.Kernel[listParams], p listParams) (l listing, err error) {
+	if err := device.Ahead(k, c.far.count, c.far.order); err != nil {
+		return l, err
+	}
 	n, panes := int64(p.Find.N), len(c.panes)
 	counts := device.View[uint64](mem, 0, 1+panes)
 	p.Listed, p.Counts, p.Panes = counts.Addr(), counts.Addr()+8, uint64(panes)

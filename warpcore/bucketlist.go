@@ -216,7 +216,7 @@ func (l *lists) program(name, main string, more ...device.File) *device.Program 
 
 func (l *lists) compile() error {
 	d := l.frame().Device
-	m, err := d.Compile(l.program("warpcore-bucketlist", bucketlistCU))
+	m, err := d.CompileApart(l.program("warpcore-bucketlist", bucketlistCU))
 	if err != nil {
 		return err
 	}
@@ -226,12 +226,13 @@ func (l *lists) compile() error {
 	k.all, wrong = frame.NewFinder[listAllParams](m, true)
 	err = errors.Join(err, wrong)
 	k.group, wrong = frame.NewGrouper[partitionParams](m)
-	return errors.Join(err, wrong,
+	err = errors.Join(err, wrong,
 		device.Bind(m, "find_slots", &k.slots), device.Bind(m, "find_slots_of_runs", &k.slotsOfRuns), device.Bind(m, "take_places", &k.take), device.Bind(m, "link_buckets", &k.link), device.Bind(m, "write_values", &k.write),
 		device.Bind(m, "insert_groups", &k.groups), device.Bind(m, "refuse_rows", &k.refuse), device.Bind(m, "release_lists", &k.release),
 		device.Bind(m, "find", &k.find), device.Bind(m, "erase", &k.erase), device.Bind(m, "count_absent", &k.absent), device.Bind(m, "fill_long", &k.fillLong),
 		device.Bind(m, "pack", &k.pack), device.Bind(m, "pack_long", &k.packLong), device.Bind(m, "export_keys", &k.export), device.Bind(m, "export_pairs", &k.exportPairs), device.Bind(m, "probe_lengths", &k.probes),
 		device.Bind(m, "rehash", &l.keys.kernel.rehash))
+	return errors.Join(err, device.Ahead(k.slots, k.take, k.link, k.write))
 }
 
 // table is the table as kernels take it.

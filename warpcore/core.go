@@ -241,8 +241,9 @@ func (c *core) bulkProgram() *device.Program {
 	return c.program("warpcore", kernelsCU)
 }
 
+// compile gets the kernels. Those that a table of its kind will hardly do without are compiled in the background.
 func (c *core) compile() error {
-	m, err := c.frame.Device.Compile(c.bulkProgram())
+	m, err := c.frame.Device.CompileApart(c.bulkProgram())
 	if err != nil {
 		return err
 	}
@@ -255,6 +256,11 @@ func (c *core) compile() error {
 	}
 	if !c.cfg.set() {
 		if k.within, err = frame.NewWithin[partitionParams](m); err != nil {
+			return err
+		}
+	}
+	if c.kind == table.KindMap || c.kind == table.KindSet {
+		if err := frame.AheadOfFinds(c.opts.Work, k.find); err != nil {
 			return err
 		}
 	}
@@ -276,8 +282,9 @@ func (c *core) bindMulti(m *device.Module) (err error) {
 	if k.insertMulti.longs = k.insertMulti.groups; c.cfg.bucket == 0 {
 		err = errors.Join(err, k.all.Aside(m), device.Bind(m, "insert_long_groups", &k.insertMulti.longs))
 	}
-	return errors.Join(err, k.long.bind(m), device.Bind(m, "insert_multi", &k.insertMulti.rows), device.Bind(m, "erase_multi", &k.eraseMulti),
+	err = errors.Join(err, k.long.bind(m), device.Bind(m, "insert_multi", &k.insertMulti.rows), device.Bind(m, "erase_multi", &k.eraseMulti),
 		device.Bind(m, "distinct", &k.distinct))
+	return errors.Join(err, k.insertMulti.rows.Ahead())
 }
 
 // Sizes. A table has windows of cfg.window slots, and a side region beside.
@@ -425,6 +432,11 @@ func (c *core) insertAs(st *device.Stream, k inserts, b frame.Rows, exact *exact
 	if !c.foreign && !c.multi() && !bounded && c.filled+b.N <= c.limit() {
 		c.filled += b.N
 		return nil, nil, c.launchInsert(st, k, insertParams{Table: c.t, Limit: ^uint64(0)}, b)
+	}
+	if !c.multi() && !bounded {
+		if err := device.Ahead(k.rows, c.kernel.rehash); err != nil {
+			return nil, nil, err
+		}
 	}
 	if _, err := c.look(st); err != nil {
 		return nil, nil, err
@@ -577,6 +589,9 @@ type inserts struct {
 // launchInsert queues an insert of rows.
 func (c *core) launchInsert(st *device.Stream, k inserts, p insertParams, b frame.Rows) error {
 	p.When, c.unseen = b.When, true
+	if err := c.aheadOf(k, b.N); err != nil {
+		return err
+	}
 	if p.Rows.Attempt == 0 && b.Flags == 0 && b.Out == 0 && b.When == 0 {
 		var done bool
 		var err error
@@ -599,6 +614,20 @@ func (c *core) launchInsert(st *device.Stream, k inserts, p insertParams, b fram
 		}
 		return k.rows.Launch(st, g, &p)
 	}), p.Rows, b)
+}
+
+// aheadOf begins to compile what a batch of n rows takes, all at once, before one waits for the other.
+func (c *core) aheadOf(k inserts, n int64) (err error) {
+	if k.groups == (device.Kernel[groupParams]{}) {
+		err = k.rows.Ahead()
+	}
+	if !c.frame.Device.Info().CUDA() || c.regions.Count(n, int64(c.mem.Len())) == 0 {
+		return err
+	}
+	if k.combine != (device.Kernel[combineParams]{}) {
+		c.frame.AheadOfDistinct(c.cfg.keyBytes)
+	}
+	return errors.Join(err, c.kernel.partition.Ahead())
 }
 
 // ordered tells whether a batch is so large that it is brought in the order of the table.
@@ -731,6 +760,9 @@ func (c *core) sideSlots(st *device.Stream, more int64) (need, slots int64, err 
 // insertCombined inserts rows that are combined with those of the same key first: done tells whether it did. It waits only where positions may be
 // refused: these are then those whose keys are not in, for a key that found no room within a limit that stays finds none later.
 func (c *core) insertCombined(st *device.Stream, k inserts, p insertParams, b frame.Rows) (done bool, err error) {
+	if err := device.Ahead(c.kernel.within, k.combine, k.sums); err != nil {
+		return false, err
+	}
 	x := c.placement(false, nil)
 	q := insertParams{Table: c.t, Limit: p.Limit}
 	if b.Values == 0 {

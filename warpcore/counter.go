@@ -41,6 +41,15 @@ func NewCounter[K any, C uint32 | uint64](d *device.Device, o CounterOptions) (*
 		return nil, err
 	}
 	c, err := newCore(d, frame.WidthsOf[K, C](), o.Options, table.KindCounter)
+	if err == nil {
+		var k inserts
+		if k, err = c.update(header); err == nil {
+			err = c.aheadOf(k, c.regions.PieceRows) // a large batch, if the table is large
+		}
+		if err != nil {
+			err = errors.Join(err, c.frame.Close())
+		}
+	}
 	return frame.Made(&Counter[K, C]{handle: handle{c}, header: header, saturate: o.Saturate}, err)
 }
 
@@ -143,7 +152,7 @@ func (c *Counter[K, C]) Chunks(ctx context.Context, do func(keys []K, counts []C
 func (c *Counter[K, C]) overCounts(do func(st *device.Stream, live int64) error) error {
 	return c.core.frame.Alone(nil, func(st *device.Stream) error {
 		if c.counts.number == (device.Kernel[countsParams]{}) {
-			m, err := c.core.frame.Device.Compile(c.core.updateProgram(c.header))
+			m, err := c.core.frame.Device.CompileApart(c.core.updateProgram(c.header))
 			if err != nil {
 				return err
 			}

@@ -87,8 +87,8 @@ var filters atomic.Uint64
 //
 // Errors: K of another width, or with pointers or padding; options out of range, or a rate below 1e-9;
 // *device.OutOfMemoryError. If kernels must be compiled: device.ErrNoCompiler (CPU device) or device.ErrNoNVRTC (GPU),
-// if there is nothing to compile them with; *device.CompileError with the compiler's words. Cost: compiling the
-// kernels, a few seconds at most the first time on a machine, then filling the memory.
+// if there is nothing to compile them with. A compiler's own words, in a *device.CompileError, come from the method that
+// needs the kernel. Cost: filling the memory. The first call of a method on a machine compiles its kernels.
 func NewFilter[K any](d *device.Device, o FilterOptions) (*Filter[K], error) {
 	width, err := frame.WidthOf[K]("key of a filter", 4, 8, 16)
 	if err != nil {
@@ -115,7 +115,7 @@ func (f *filter) begin() error {
 	}
 	d := f.frame.Device
 	f.regions = frame.RegionsFor(d.Info(), regionsFrom, regionRows)
-	m, err := d.Compile(f.cfg.program("warpcore_filter", filterCU))
+	m, err := d.CompileApart(f.cfg.program("warpcore_filter", filterCU))
 	if err != nil {
 		return err
 	}
@@ -123,6 +123,9 @@ func (f *filter) begin() error {
 	k.partition, err = frame.NewPartitioner[filterPartitionParams](d, m)
 	if err = errors.Join(err, device.Bind(m, "filter_insert", &k.insert), device.Bind(m, "filter_contains", &k.contains),
 		device.Bind(m, "filter_stats", &k.stats), device.Bind(m, "filter_union", &k.union)); err != nil {
+		return err
+	}
+	if err := device.Ahead(k.insert, k.contains); err != nil {
 		return err
 	}
 	if f.mem, err = frame.Make[byte](&f.frame, blocks*int64(f.cfg.block)); err != nil {

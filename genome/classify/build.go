@@ -121,6 +121,9 @@ func newBuilder(devices []*device.Device, t *Taxonomy, a *assigner, o Options, t
 		if s.k, err = compile(d, o); err != nil {
 			return nil, err
 		}
+		if err = device.Ahead(s.k.sketch, s.k.pair); err != nil {
+			return nil, err
+		}
 		if tables || d.Info().CUDA() {
 			free, _, err := d.Memory()
 			if err != nil {

@@ -178,6 +178,9 @@ func (c *Classifier) load(d *device.Device, share *Database) (p *part, err error
 	if err = both.Wait(); err != nil {
 		return p, err
 	}
+	if err = device.Ahead(p.k.sketch, p.k.decide); err != nil {
+		return p, err
+	}
 	if p.locations, err = device.Make[uint64](d, locations); err != nil {
 		return p, err
 	}

@@ -35,7 +35,7 @@ func program(o Options) *device.Program {
 }
 
 func compile(d *device.Device, o Options) (k kernels, err error) {
-	m, err := d.Compile(program(o))
+	m, err := d.CompileApart(program(o))
 	if err != nil {
 		return k, err
 	}

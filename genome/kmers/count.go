@@ -281,7 +281,7 @@ func (s shared) close() (err error) {
 }
 
 func newCounter(d *device.Device, o Options, memory int64, first, end int, expected int64) (counter, error) {
-	m, err := d.Compile(program(wordsOf(o.K)))
+	m, err := d.CompileApart(program(wordsOf(o.K)))
 	if err != nil {
 		return nil, err
 	}

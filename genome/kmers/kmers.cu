@@ -189,6 +189,20 @@ struct Letters {
     __device__ __forceinline__ u32 code(u32 j) const { return (codes >> 2 * j & 3) | (others >> j & 1) << 2; }
 };
 
+// A lane's letters, from which the first leave as others come. They all move on, for by a number that grows they would be asked for in memory; and the
+// loops over them are short, for the compiler takes a second for all 64 letters in a row.
+struct Own {
+    static constexpr u32 MANY = KMERS_EACH / 16;
+    Letters x[MANY];
+    __device__ __forceinline__ Letters next(const Letters& last) {
+        Letters first = x[0];
+#pragma unroll
+        for (u32 i = 1; i < MANY; i++) x[i - 1] = x[i];
+        x[MANY - 1] = last;
+        return first;
+    }
+};
+
 // all_kmers appends the mixes of the text's k-mers to a list, for a table that counts them. The text begins at a multiple of 16. A lane takes KMERS_EACH letters in a row, twice:
 // first to tell how many k-mers end there, so that a warp asks for their places once, and not for each letter, when all warps would wait for one counter.
 WARPMAP_KERNEL(all_kmers, kmers::textParams) {
@@ -202,21 +216,24 @@ WARPMAP_KERNEL(all_kmers, kmers::textParams) {
             Letters x(text, i, p.n);
             for (u32 j = 0; j < 16; j++) before.take(x.code(j));
         }
-        Letters own[KMERS_EACH / 16];
+        Own own;
         u32 n = 0;
         Rolling r = before;
-#pragma unroll
-        for (u32 c = 0; c < KMERS_EACH / 16; c++) {
-            own[c] = Letters(text, from + 16 * c, p.n);
+#pragma unroll 1
+        for (u32 c = 0; c < Own::MANY; c++) {
+            Letters x(text, from + 16 * c, p.n);
+            own.next(x);
             for (u32 j = 0; j < 16; j++)
-                if (r.take(own[c].code(j)) && wanted(r.mix())) n++;
+                if (r.take(x.code(j)) && wanted(r.mix())) n++;
         }
         kmer* out = at<kmer>(p.mixes) + append_row(at<u64>(p.cursors), n);
         r = before;
-#pragma unroll
-        for (u32 c = 0; c < KMERS_EACH / 16; c++)
+#pragma unroll 1
+        for (u32 c = 0; c < Own::MANY; c++) {
+            Letters x = own.next(Letters());
             for (u32 j = 0; j < 16; j++)
-                if (r.take(own[c].code(j)) && wanted(r.mix())) *out++ = r.mix();
+                if (r.take(x.code(j)) && wanted(r.mix())) *out++ = r.mix();
+        }
     }
 }
 

@@ -45,8 +45,9 @@ func keptBytes(words int) int64    { return 2 * countedBytes(words) }
 
 func newSorted(m *device.Module, t texts, memory int64) (counter, error) {
 	s := &sorted{texts: t, most: memory}
-	return s, errors.Join(device.Bind(m, "segment_counts", &s.count), device.Bind(m, "segment_scatter", &s.scatter),
+	err := errors.Join(device.Bind(m, "segment_counts", &s.count), device.Bind(m, "segment_scatter", &s.scatter),
 		device.Bind(m, "sort_parts", &s.sort))
+	return s, errors.Join(err, device.Ahead(s.count, s.scatter, s.sort))
 }
 
 func (s *sorted) add(text []byte) error { return s.fill(text, s.flush) }

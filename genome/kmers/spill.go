@@ -291,12 +291,15 @@ type binner struct {
 }
 
 func newBinner(d *device.Device, k, room int, to *stretches) (b *binner, err error) {
-	m, err := d.Compile(binProgram())
+	m, err := d.CompileApart(binProgram())
 	if err != nil {
 		return nil, err
 	}
 	b = &binner{texts: texts{d: d, k: k, room: room}, to: to}
 	if err := errors.Join(device.Bind(m, "bin_sizes", &b.sizes), device.Bind(m, "bin_stretches", &b.pack)); err != nil {
+		return nil, err
+	}
+	if err := device.Ahead(b.sizes, b.pack); err != nil {
 		return nil, err
 	}
 	if b.bytes, err = device.Make[uint64](d, bins); err == nil {

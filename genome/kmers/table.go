@@ -35,12 +35,15 @@ func NewTable(d *device.Device, o TableOptions) (*Table, error) {
 	if o.Batch == 0 {
 		o.Batch = 1 << 26
 	}
-	m, err := d.Compile(program(1))
+	m, err := d.CompileApart(program(1))
 	if err != nil {
 		return nil, err
 	}
 	t := &Table{o: o}
 	if err := device.Bind(m, "packed_kmers", &t.packed); err != nil {
+		return nil, err
+	}
+	if err := t.packed.Ahead(); err != nil {
 		return nil, err
 	}
 	if t.mixes, err = device.Make[uint64](d, o.Batch); err != nil {

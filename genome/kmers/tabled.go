@@ -81,6 +81,9 @@ func newTabledAhead(m *device.Module, t texts, memory int64, ahead int) (_ count
 	if err := device.Bind(m, "all_kmers", &x.list); err != nil {
 		return nil, err
 	}
+	if err := x.list.Ahead(); err != nil {
+		return nil, err
+	}
 	if x.st, err = t.d.NewStream(); err != nil {
 		return nil, err
 	}
@@ -141,6 +144,7 @@ type wide struct {
 }
 
 func newWide(d *device.Device, o table.Options, room int) (tallies, error) {
+	o.Work.Inserts = 1 // and nothing is looked up
 	t, err := dycuckoo.New[[2]uint64, uint64](d, dycuckoo.Options{Options: o})
 	if err != nil {
 		return nil, err

@@ -91,7 +91,11 @@ func (o *Operations[K]) Of(d *device.Device, header device.File, program func(he
 	if k, ok := (*o)[header.Text]; ok {
 		return k, nil
 	}
-	m, err := d.Compile(program(header))
+	compile := d.CompileApart
+	if !Merges(header) { // code of the user's, whose errors come before anything is done
+		compile = d.Compile
+	}
+	m, err := compile(program(header))
 	if err == nil {
 		err = bind(m, &k)
 	}

@@ -43,13 +43,12 @@ func distinctProgram(keyBytes int) *device.Program {
 // large, however many keys there are. Distinct waits for the stream. Cost: the keys are read once. The caller is in
 // Writing.
 func (f *Frame) Distinct(st *device.Stream, keys uint64, keyBytes int, n int64) (distinct, crowd int64, err error) {
-	m, err := f.Device.Compile(distinctProgram(keyBytes))
-	if err != nil {
-		return 0, 0, nil // who inserts can do without
-	}
-	k, err := device.KernelOf[distinctParams](m, "distinct")
+	k, err := f.distinctOf(keyBytes)
 	if err != nil {
 		return 0, 0, err
+	}
+	if k.Compile() != nil {
+		return 0, 0, nil // who inserts can do without
 	}
 	mem, err := f.Scratch(4<<distinctBits + 4)
 	if err != nil {
@@ -76,6 +75,31 @@ func (f *Frame) Distinct(st *device.Stream, keys uint64, keyBytes int, n int64) 
 		crowd = int64(same) * distinctAsked
 	}
 	return min(n, estimate(ranks[:1<<distinctBits])), crowd, nil
+}
+
+// distinctOf is the kernel for keys of so many bytes.
+func (f *Frame) distinctOf(keyBytes int) (k device.Kernel[distinctParams], err error) {
+	if k, ok := f.distincts[keyBytes]; ok {
+		return k, nil
+	}
+	m, err := f.Device.CompileApart(distinctProgram(keyBytes))
+	if err == nil {
+		k, err = device.KernelOf[distinctParams](m, "distinct")
+	}
+	if err == nil {
+		if f.distincts == nil {
+			f.distincts = map[int]device.Kernel[distinctParams]{}
+		}
+		f.distincts[keyBytes] = k
+	}
+	return k, err
+}
+
+// AheadOfDistinct begins to compile what Distinct launches for keys of so many bytes. The caller is in Writing.
+func (f *Frame) AheadOfDistinct(keyBytes int) {
+	if k, err := f.distinctOf(keyBytes); err == nil {
+		k.Ahead()
+	}
 }
 
 // estimate is HyperLogLog's, from the registers.

@@ -104,6 +104,9 @@ func (k Finder) Count(st *device.Stream, grid func(items int64) device.Grid, row
 // key, and the stash.
 func (k Finder) Run(f *Frame, st *device.Stream, grid func(items int64) device.Grid, rows *FindAll, p any,
 	stash int, offsets device.Slice[uint64], values func(n int) (uint64, error)) (int, error) {
+	if err := device.Ahead(k.count, k.sum, k.scan, k.offsets, k.fill); err != nil {
+		return 0, err
+	}
 	// Each warp takes as many keys as still leave every warp of a large GPU a few chunks.
 	n := int64(rows.N)
 	chunk := min(max(n/(1<<15)&^127, 128), 2048)

@@ -38,6 +38,7 @@ type Frame struct {
 	// users are the streams that may be using the table's memory: that of the present writer, which has waited for all others.
 	users     []*device.Stream
 	callbacks map[string]callback // compiled, by their text: see call
+	distincts map[int]device.Kernel[distinctParams]
 }
 
 // Open makes the frame of a table of that family on the device, and then the family's part. begin makes that part, with
@@ -581,6 +582,14 @@ func OpenTables(d *device.Device) (list []string) {
 	return list
 }
 
+// AheadOfFinds begins to compile a table's kernel for look-ups, unless its work is known to have none.
+func AheadOfFinds(w table.Work, find interface{ Ahead() error }) error {
+	if w.Inserts > 0 && w.Finds == 0 {
+		return nil
+	}
+	return find.Ahead()
+}
+
 // Late are kernels that are compiled when they are first needed, and that a table can do without.
 type Late struct{ asked, loaded bool }
 
@@ -588,9 +597,12 @@ type Late struct{ asked, loaded bool }
 // them, they never are, and Load does not try again.
 func (l *Late) Load(d *device.Device, program func() *device.Program, bind func(m *device.Module) error) bool {
 	if !l.asked {
-		m, err := d.Compile(program())
+		m, err := d.CompileApart(program())
 		if err == nil {
 			err = bind(m)
+		}
+		if err == nil {
+			err = m.Ready()
 		}
 		l.asked, l.loaded = true, err == nil
 	}
@@ -605,7 +617,7 @@ func (n *Needed) Load(d *device.Device, program func() *device.Program, bind fun
 	if n.ready {
 		return nil
 	}
-	m, err := d.Compile(program())
+	m, err := d.CompileApart(program())
 	if err == nil {
 		err = bind(m)
 	}

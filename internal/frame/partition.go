@@ -80,6 +80,9 @@ func bind(m *device.Module, params reflect.Type, kernels ...named) (err error) {
 	return err
 }
 
+// Ahead begins to compile the kernels: see device.AnyKernel.Ahead.
+func (k Partitioner) Ahead() error { return device.Ahead(k.count, k.scan, k.scatter) }
+
 // Within launches the kernels for rows that come in the order of larger parts. They bring these rows in the order of
 // the parts within.
 type Within struct{ count, scatter device.AnyKernel }
@@ -91,6 +94,9 @@ func within(m *device.Module, params reflect.Type) (w Within, err error) {
 	err = bind(m, params, named{"partition_within_count", &w.count}, named{"partition_within_scatter", &w.scatter})
 	return w, err // not at once: Go may take w before the call
 }
+
+// Ahead begins to compile the kernels: see device.AnyKernel.Ahead.
+func (w Within) Ahead() error { return device.Ahead(w.count, w.scatter) }
 
 // Grouper launches the kernels that bring rows with equal keys beside one another.
 type Grouper struct {
@@ -131,6 +137,9 @@ func (k Partitioner) RunWithin(st *device.Stream, w Within, counters device.Slic
 func (k Partitioner) run(st *device.Stream, counters device.Slice[uint64], rows Partition, params func(rows Partition) any, count, scatter device.AnyKernel) error {
 	if counters.Len() < PartitionWords(int(rows.Parts)) {
 		return fmt.Errorf("table: a partition into %d parts with %d counters (want 2·parts+1)", rows.Parts, counters.Len())
+	}
+	if err := device.Ahead(count, k.scan, scatter); err != nil {
+		return err
 	}
 	rows.Cursors = counters.Addr()
 	rows.Starts = rows.Cursors + 8*rows.Parts

@@ -373,6 +373,9 @@ func (c *core) putPart(st *device.Stream, r rows, behind int64, replace bool, cl
 	if err := errors.Join(c.begin(st), c.ask(st, &p, s)); err != nil {
 		return nil, nil, err
 	}
+	if err := device.Ahead(c.k.match, c.k.place, c.k.tally, c.k.chain); err != nil {
+		return nil, nil, err
+	}
 	before := c.counts.Seen
 	slots := int64(64)
 	for slots < 2*r.n {

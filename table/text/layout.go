@@ -79,7 +79,7 @@ type kernels struct {
 }
 
 func loadKernels(d *device.Device, valueBytes int, together bool) (k kernels, err error) {
-	m, err := d.Compile(program(valueBytes, together))
+	m, err := d.CompileApart(program(valueBytes, together))
 	if err != nil {
 		return k, err
 	}
@@ -88,6 +88,9 @@ func loadKernels(d *device.Device, valueBytes int, together bool) (k kernels, er
 		device.Bind(m, "place", &k.place), device.Bind(m, "tally", &k.tally), device.Bind(m, "chain", &k.chain), device.Bind(m, "refuse", &k.refuse), device.Bind(m, "unflag", &k.unflag),
 		device.Bind(m, "strike", &k.strike), device.Bind(m, "own", &k.own), device.Bind(m, "unchain", &k.unchain), device.Bind(m, "move", &k.move),
 		device.Bind(m, "relink", &k.relink), device.Bind(m, "gather", &k.gather))
+	if err == nil {
+		err = device.Ahead(k.check, k.hash, k.find)
+	}
 	return k, err // not at once: Go may take k before the calls
 }
 

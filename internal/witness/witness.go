@@ -1,0 +1,17 @@
+// Package witness tells tests what is compiled, and when.
+package witness
+
+// Compiles, where a test has set it, is called when a compiler begins with a program, or with one of its kernels alone,
+// and calls what it returns when the compiler is done. It is called by several goroutines at a time.
+var Compiles func(program, kernel string) (done func())
+
+// AsOnGPU makes a device of device.OpenAhead compile what a GPU would, and no kernel beside.
+var AsOnGPU bool
+
+// Begin tells of a program, or of one of its kernels where kernel is not empty.
+func Begin(program, kernel string) (done func()) {
+	if Compiles == nil {
+		return func() {}
+	}
+	return Compiles(program, kernel)
+}
