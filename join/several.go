@@ -25,9 +25,9 @@ import (
 // (OpenAs).
 //
 // If the path below a folder, or what a pattern matched, has parts key=value, these become columns, behind the file's
-// own. Such a column is int64 or date32 if all of its values are, and otherwise string; __HIVE_DEFAULT_PARTITION__ is a
-// null. All files must have the same columns, in any order. A column of text files has the type that holds the values
-// of all files.
+// own. Such a column is int64 or date32 if all of its values are, and otherwise string; the values
+// __HIVE_DEFAULT_PARTITION__, and NULL in letters of any case, are nulls. All files must have the same columns, in any
+// order. A column of text files has the type that holds the values of all files.
 func OpenAll(format Format, names ...string) (*Reader, error) {
 	files, err := expandAll(format, names)
 	if err != nil {
@@ -170,7 +170,10 @@ func realPath(path string) (string, error) {
 // pathKey is a part key=value of a path.
 type pathKey struct{ name, value string }
 
-const nullPartition = "__HIVE_DEFAULT_PARTITION__"
+// nullPartition tells that a folder's value is a null: as Hive and Spark write it, or as DuckDB does and reads it.
+func nullPartition(value string) bool {
+	return value == "__HIVE_DEFAULT_PARTITION__" || strings.EqualFold(value, "NULL")
+}
 
 // expand finds the files that a name stands for.
 func expand(format Format, name string) (out []inputFile, err error) {
@@ -459,7 +462,7 @@ func partitions(files []inputFile) (out []partition, err error) {
 				return nil, fmt.Errorf("%s: its folders are not named as those of %s: want %s=… in both", f.path,
 					files[0].path, k.name)
 			}
-			if texts[i] = f.keys[at].value; texts[i] != nullPartition {
+			if texts[i] = f.keys[at].value; !nullPartition(texts[i]) {
 				old := folderType(seen)
 				if seen |= classify([]byte(texts[i])); p.made.path == "" || !arrow.TypeEqual(old, folderType(seen)) {
 					p.made = witness{path: f.path, value: k.name + "=" + texts[i]}
@@ -469,7 +472,7 @@ func partitions(files []inputFile) (out []partition, err error) {
 		p.field = arrow.Field{Name: k.name, Type: folderType(seen), Nullable: true}
 		for _, text := range texts {
 			v := scalar.MakeNullScalar(p.field.Type)
-			if text != nullPartition {
+			if !nullPartition(text) {
 				if v, err = scalar.ParseScalar(p.field.Type, text); err != nil {
 					return nil, err
 				}
