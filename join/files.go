@@ -28,16 +28,18 @@ type Reader struct {
 	path   string
 	schema *arrow.Schema
 	rows   int64
-	size   int64                             // about, of its text or file
-	next   func() (arrow.RecordBatch, error) // a batch that the reader owns; io.EOF at the end
-	pick   func(columns []int)               // reads these columns only; nil where that saves nothing
-	close  func() error
-	made   []witness    // of text, by column
-	text   *textFile    // where it is one
-	pq     *parquetFile // where it is one
-	cols   []int        // where set: these columns, of batches that have more
-	cur    arrow.RecordBatch
-	err    error
+	size   int64 // about, of its text or file
+	// formats are those of its files, in their order
+	formats []Format
+	next    func() (arrow.RecordBatch, error) // a batch that the reader owns; io.EOF at the end
+	pick    func(columns []int)               // reads these columns only; nil where that saves nothing
+	close   func() error
+	made    []witness    // of text, by column
+	text    *textFile    // where it is one
+	pq      *parquetFile // where it is one
+	cols    []int        // where set: these columns, of batches that have more
+	cur     arrow.RecordBatch
+	err     error
 }
 
 // broken is what catch says of a decoder's panic.

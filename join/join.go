@@ -138,8 +138,9 @@ type Options struct {
 	// Build, Probe and Out are for Run: the names of the inputs, as OpenAll takes them, and the name of the output, as
 	// CreateAs takes it. If Out is "-" or empty, the output goes to standard output as CSV.
 	Build, Probe, Out        string
-	MoreBuild, MoreProbe     []string // inputs beside the first of each side
-	BuildFormat, ProbeFormat Format   // the formats of the inputs, where names do not tell
+	MoreBuild, MoreProbe     []string    // inputs beside the first of each side
+	BuildFormat, ProbeFormat Format      // the formats of the inputs, where names do not tell
+	Text                     TextOptions // of both sides
 
 	On  []Pair // the key columns, at least one pair
 	How How
@@ -239,8 +240,9 @@ func (o Options) writeOptions() WriteOptions {
 //
 // An output may take the place of an input; CheckOutput tells whether it would.
 //
-// Errors: a file that cannot be read; a key column that is missing (the error lists the columns that there are) or has
-// a type that cannot be a key; a build side whose keys do not fit into the device's memory; the context's error.
+// Errors: an *OptionError of what Options say, such as a column that is missing (the error lists the columns that there
+// are); an *InputError of a file that cannot be read, or has a key column of a type that cannot be a key; a build side
+// whose keys do not fit into the device's memory; the context's error.
 func Run(ctx context.Context, d *device.Device, o Options) (Summary, error) {
 	return runTuned(ctx, d, o, tuning{})
 }
@@ -255,7 +257,7 @@ func run(ctx context.Context, d *device.Device, o Options, t tuning) (Summary, e
 	if o.Out == "" {
 		o.Out = "-"
 	}
-	if err := o.writeOptions().check(o.Out); err != nil {
+	if err := cmp.Or(o.writeOptions().check(o.Out), o.Text.check()); err != nil {
 		return Summary{}, err
 	}
 	buildFiles, err := expandAll(o.BuildFormat, append([]string{o.Build}, o.MoreBuild...))
@@ -269,17 +271,23 @@ func run(ctx context.Context, d *device.Device, o Options, t tuning) (Summary, e
 	if err := once(slices.Concat(buildFiles, probeFiles)); err != nil {
 		return Summary{}, err
 	}
-	build, err := openFiles(o.BuildFormat, buildFiles)
+	build, err := openFiles(o.BuildFormat, buildFiles, o.Text)
 	if err != nil {
 		return Summary{}, err
 	}
 	defer build.Close()
-	probe, err := openFiles(o.ProbeFormat, probeFiles)
+	probe, err := openFiles(o.ProbeFormat, probeFiles, o.Text)
 	if err != nil {
 		return Summary{}, err
 	}
 	defer probe.Close()
+	if err := o.Text.checkUse(build, probe); err != nil {
+		return Summary{}, err
+	}
 	if _, err := planKeys(build.Schema(), probe.Schema(), o.On, o.NullsEqual); err != nil {
+		if errors.As(err, new(*OptionError)) {
+			return Summary{}, err
+		}
 		return Summary{}, ofInput(because(err, build, probe))
 	}
 	if f, _ := o.writeOptions().format(o.Out); (f == CSV || f == TSV) && !o.Count {

@@ -63,13 +63,18 @@ func (o WriteOptions) format(path string) (Format, string) {
 func (o WriteOptions) check(path string) error {
 	f, packing := o.format(path)
 	if f == "" && path != nowhere {
-		return fmt.Errorf("%s: %w", path, errNoFormat("; or - for CSV on standard output"))
+		return &OptionError{fmt.Sprintf("%s: %s", path, errNoFormat("; or - for CSV on standard output"))}
 	}
 	if o.RowsPerFile < 0 || o.RowsPerFile > 0 && path == "-" {
-		return fmt.Errorf("%s: %d rows a file: want a number above 0, and a folder", path, o.RowsPerFile)
+		return &OptionError{fmt.Sprintf("%s: %d rows a file: want a number above 0, and a folder", path, o.RowsPerFile)}
 	}
 	if can := compressionsOf(f); packing != "" && f != "" && !slices.Contains(can, packing) {
-		return fmt.Errorf("%s: %s compressed with %s: want one of %s", path, f, packing, strings.Join(can, ", "))
+		return &OptionError{fmt.Sprintf("%s: %s compressed with %s: want one of %s", path, f, packing,
+			strings.Join(can, ", "))}
+	}
+	if _, says := named(path); f.text() && !o.folder(path) && says != "" && packing != says {
+		return &OptionError{fmt.Sprintf("%s: the name says %s, and the compression is %s: want another name, or %s",
+			path, says, packing, says)}
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ func OpenAll(format Format, names ...string) (*Reader, error) {
 	if err := once(files); err != nil {
 		return nil, err
 	}
-	return openFiles(format, files)
+	return openFiles(format, files, TextOptions{})
 }
 
 // expandAll finds the files that names stand for.
@@ -68,20 +68,20 @@ func paths(inputs []inputFile) []string {
 }
 
 // openFiles opens files as one.
-func openFiles(format Format, files []inputFile) (*Reader, error) {
+func openFiles(format Format, files []inputFile, text TextOptions) (*Reader, error) {
 	if len(files) == 1 && len(files[0].keys) == 0 {
-		return OpenAs(files[0].path, format)
+		return openAs(files[0].path, format, text)
 	}
 	s := &several{}
 	for _, f := range files {
-		r, err := OpenAs(f.path, format)
+		r, err := openAs(f.path, format, text)
 		if err != nil {
 			s.close()
 			return nil, err
 		}
 		s.readers = append(s.readers, r)
 	}
-	r, err := s.reader(files)
+	r, err := s.reader(files, text.Types)
 	if err != nil {
 		s.close()
 		return nil, ofInput(err)
@@ -243,7 +243,7 @@ func (s *several) close() (err error) {
 }
 
 // reader makes one of all.
-func (s *several) reader(files []inputFile) (*Reader, error) {
+func (s *several) reader(files []inputFile, types Types) (*Reader, error) {
 	if err := s.unify(); err != nil {
 		return nil, err
 	}
@@ -263,7 +263,7 @@ func (s *several) reader(files []inputFile) (*Reader, error) {
 			rows += r.rows
 		}
 	}
-	keys, err := partitions(files)
+	keys, err := partitions(files, types)
 	if err != nil {
 		return nil, err
 	}
@@ -292,6 +292,9 @@ func (s *several) reader(files []inputFile) (*Reader, error) {
 		fields[i].Metadata = arrow.Metadata{}
 	}
 	out := &Reader{schema: arrow.NewSchema(fields, nil), rows: rows, size: size, made: made, close: s.close}
+	for _, r := range s.readers {
+		out.formats = append(out.formats, r.formats...)
+	}
 	if files := s.parquets(); files != nil {
 		for i, f := range files {
 			if len(keys) == 0 {
@@ -305,7 +308,9 @@ func (s *several) reader(files []inputFile) (*Reader, error) {
 				return nil, err
 			}
 		}
-		out.pq = severalParquet(files)
+		if !slices.Contains(files, nil) {
+			out.pq = severalParquet(files)
+		}
 	}
 	all := out.schema
 	wanted := make([]int, all.NumFields())
@@ -451,10 +456,23 @@ func folderType(seen int) arrow.DataType {
 	return arrow.BinaryTypes.String
 }
 
-// partitions are the columns that the files' folders tell.
-func partitions(files []inputFile) (out []partition, err error) {
+// folderValue is a value that a folder's name says.
+func folderValue(text string, typ arrow.DataType) (scalar.Scalar, error) {
+	if nullPartition(text) {
+		return scalar.MakeNullScalar(typ), nil
+	}
+	a, err := oneValue(text, typ)
+	if err != nil {
+		return nil, err
+	}
+	defer a.Release()
+	return scalar.GetScalar(a, 0)
+}
+
+// partitions are the columns that the files' folders tell, with the types that are given.
+func partitions(files []inputFile, types Types) (out []partition, err error) {
 	for _, k := range files[0].keys {
-		p, seen := partition{}, 0
+		p, seen := partition{made: witness{path: files[0].path, value: k.name + "=" + k.value}}, 0
 		texts := make([]string, len(files))
 		for i, f := range files {
 			at := slices.IndexFunc(f.keys, func(o pathKey) bool { return o.name == k.name })
@@ -463,19 +481,20 @@ func partitions(files []inputFile) (out []partition, err error) {
 					files[0].path, k.name)
 			}
 			if texts[i] = f.keys[at].value; !nullPartition(texts[i]) {
-				old := folderType(seen)
-				if seen |= classify([]byte(texts[i])); p.made.path == "" || !arrow.TypeEqual(old, folderType(seen)) {
+				old, first := folderType(seen), seen == 0
+				if seen |= classify([]byte(texts[i])); first || !arrow.TypeEqual(old, folderType(seen)) {
 					p.made = witness{path: f.path, value: k.name + "=" + texts[i]}
 				}
 			}
 		}
 		p.field = arrow.Field{Name: k.name, Type: folderType(seen), Nullable: true}
-		for _, text := range texts {
-			v := scalar.MakeNullScalar(p.field.Type)
-			if !nullPartition(text) {
-				if v, err = scalar.ParseScalar(p.field.Type, text); err != nil {
-					return nil, err
-				}
+		if t := types[k.name]; t != nil {
+			p.field.Type = t
+		}
+		for i, text := range texts {
+			v, err := folderValue(text, p.field.Type)
+			if err != nil {
+				return nil, fmt.Errorf("%s: the folder %s=%s: %w", files[i].path, k.name, text, err)
 			}
 			p.values = append(p.values, v)
 		}

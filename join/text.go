@@ -205,6 +205,7 @@ type lineError struct {
 	line   int64  // from 1, in the block
 	column string // where it is of one
 	err    error
+	row    int // in the block, where it is of a field
 }
 
 func (e *lineError) Error() string {
@@ -223,7 +224,7 @@ func at(b []byte, place int, err error) error {
 // after moves an error down by the lines before its block.
 func after(err error, lines int64) error {
 	if e, ok := err.(*lineError); ok {
-		return &lineError{e.line + lines, e.column, e.err}
+		return &lineError{line: e.line + lines, column: e.column, err: e.err}
 	}
 	return err
 }

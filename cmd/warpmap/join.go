@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -50,7 +51,10 @@ with those below it, or several of these separated by commas or given with --bui
 Parts key=value of their folders' names are columns. All files of a side must have the same columns.
 
 Formats go by file name: ` + strings.Join(join.Suffixes(), ", ") + `, for text with .gz or .zst behind it; --format, or
-one for each, says it where names do not. Compressed text is known by its content. --out - is CSV on standard output. An
+one for each, says it where names do not. Compressed text is known by its content. CSV has commas
+and double quotes, unless --delimiter and --quote say otherwise, and empty fields are NULL, as are the words of --null.
+The columns of text get types that hold all of their values; --types gives some of both sides another type, such as text
+to keys that one side takes for integers. --out - is CSV on standard output. An
 output file appears under its name when it is whole. A name with a slash behind it, or --rows-per-file, makes a folder,
 which appears when all of its files are whole. An output that is one of the inputs, by whatever name, is refused, and so
 is a folder in one that is read. Rows for /dev/null are made and go nowhere. From Parquet to Parquet, columns are read
@@ -72,7 +76,8 @@ const joinExample = `  warpmap join orders.parquet lineitem.parquet --on o_order
 // joinFlags are those of a join.
 type joinFlags struct {
 	o                                           join.Options
-	on, columns, builds, probes                 []string
+	on, columns, builds, probes, types, nulls   []string
+	delimiter, quote                            string
 	format, buildFormat, probeFormat, outFormat string
 	how, filter                                 string
 	over                                        several
@@ -133,12 +138,21 @@ func (j *joinFlags) options(cmd *cobra.Command, args []string) (err error) {
 	if j.o.Filter, err = join.ParseFilter(j.filter); err != nil {
 		return fmt.Errorf("--filter: %w", err)
 	}
-	for _, s := range j.columns {
-		names, err := join.ParseNames(s)
-		if err != nil {
-			return fmt.Errorf("--select: %w", err)
+	for _, f := range []struct {
+		flag  string
+		texts []string
+		to    *[]string
+	}{{"select", j.columns, &j.o.Select}, {"null", j.nulls, &j.o.Text.Nulls}} {
+		for _, s := range f.texts {
+			names, err := join.ParseNames(s)
+			if err != nil {
+				return fmt.Errorf("--%s: %w", f.flag, err)
+			}
+			*f.to = append(*f.to, names...)
 		}
-		j.o.Select = append(j.o.Select, names...)
+	}
+	if err := j.text(cmd); err != nil {
+		return err
 	}
 	if j.o.Threads < 0 || j.o.Limit < 0 || j.o.Memory < 0 {
 		return fmt.Errorf("--threads %d, --limit %d, --memory %d: want numbers that are not negative", j.o.Threads,
@@ -148,6 +162,47 @@ func (j *joinFlags) options(cmd *cobra.Command, args []string) (err error) {
 		return fmt.Errorf("--count and --out %s: a count is written nowhere but on standard output", j.o.Out)
 	}
 	return nil
+}
+
+// text are the options of text inputs.
+func (j *joinFlags) text(cmd *cobra.Command) (err error) {
+	for _, s := range j.types {
+		types, err := join.ParseTypes(s)
+		if err != nil {
+			return fmt.Errorf("--types: %w", err)
+		}
+		for name := range types {
+			if j.o.Text.Types[name] != nil {
+				return fmt.Errorf("--types: column %q is there twice", name)
+			}
+		}
+		if j.o.Text.Types == nil {
+			j.o.Text.Types = join.Types{}
+		}
+		maps.Copy(j.o.Text.Types, types)
+	}
+	if cmd.Flags().Changed("delimiter") {
+		if j.o.Text.Delimiter, err = oneByte(j.delimiter); err != nil {
+			return fmt.Errorf("--delimiter: %w", err)
+		}
+	}
+	if j.o.Text.NoQuotes = cmd.Flags().Changed("quote") && j.quote == ""; j.quote != "" {
+		if j.o.Text.Quote, err = oneByte(j.quote); err != nil {
+			return fmt.Errorf("--quote: %w", err)
+		}
+	}
+	return nil
+}
+
+// oneByte reads a character between or around fields.
+func oneByte(s string) (byte, error) {
+	if s == `\t` {
+		return '\t', nil
+	}
+	if len(s) != 1 || s[0] >= 0x80 || s[0] == 0 || s[0] == '\n' || s[0] == '\r' {
+		return 0, fmt.Errorf(`%q: want one character of ASCII, such as ; or \t, that ends no line`, s)
+	}
+	return s[0], nil
 }
 
 func (j *joinFlags) run(cmd *cobra.Command, args []string) error {
@@ -242,6 +297,14 @@ func (j *joinFlags) flags(cmd *cobra.Command) {
 	f.StringVar(&j.buildFormat, "build-format", "", "format of the build side's inputs")
 	f.StringVar(&j.probeFormat, "probe-format", "", "format of the probe side's inputs")
 	f.StringVar(&j.outFormat, "out-format", "", "format of the output")
+	f.StringArrayVar(&j.types, "types", nil, `types of columns of text inputs, column=type, separated by commas; `+
+		`\ before , = \ in a name; types as in SQL: `+strings.Join(join.TypeNames(), ", ")+
+		"(P,S); other columns get a type that holds all values")
+	f.StringArrayVar(&j.nulls, "null", nil, "words of CSV and TSV that mean NULL beside the empty field, where they "+
+		`have no quotes, separated by commas, such as NA,NULL`)
+	f.StringVar(&j.delimiter, "delimiter", "", `character between the fields of CSV inputs, such as ';' or '\t'; left `+
+		"out, a comma")
+	f.StringVar(&j.quote, "quote", "", "character around fields of CSV and TSV inputs; '' for none; left out, \"")
 	f.Int64Var(&j.o.RowsPerFile, "rows-per-file", 0, "make a folder of files of so many rows")
 	f.StringVar((*string)(&j.o.Table), "table", "", "family of tables: "+strings.Join(families(), ", ")+"; left out, "+
 		string(join.DefaultTable)+", and on the CPU a table of the join's own")
