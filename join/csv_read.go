@@ -22,10 +22,13 @@ type csvFile struct {
 	src   textSource
 	as    dialect
 	names []string
-	given []bool         // columns whose types were given
-	seen  []atomic.Int32 // what the fields of each column are, as far as they were seen
-	body  int64          // where the rows begin
-	lines int64          // before them
+	given []bool // columns whose types were given
+	live  *live  // where set, it comes from there, and can be read once
+	// allowed is what the fields of live columns may be that have a type that was not given; 0 for others
+	allowed []int
+	seen    []atomic.Int32 // what the fields of each column are, as far as they were seen
+	body    int64          // where the rows begin
+	lines   int64          // before them
 }
 
 // tokens are used again by later blocks.
@@ -40,10 +43,11 @@ func openCSV(src textSource, as dialect, types Types) (*textFile, error) {
 		return nil, err
 	}
 	defer in.Close()
-	rest, err := f.header(in)
+	seen, err := f.header(in)
 	if err != nil {
 		return nil, err
 	}
+	rest := io.MultiReader(bytes.NewReader(seen[f.body:]), in)
 	out := &textFile{columns: columnsOf(f.names, types), read: f.read}
 	f.seen, f.given = make([]atomic.Int32, len(f.names)), given(out.columns)
 	for i, given := range f.given {
@@ -71,19 +75,23 @@ func openCSV(src textSource, as dialect, types Types) (*textFile, error) {
 	}
 }
 
-// header reads the column names, and gives what is behind them.
-func (f *csvFile) header(in io.Reader) (rest io.Reader, err error) {
+// header reads the column names, and gives what it read: what is behind them begins at f.body. What is live has that
+// back.
+func (f *csvFile) header(in io.Reader) (seen []byte, err error) {
 	var b []byte
 	for whole := false; !whole; {
 		part := make([]byte, max(1<<16, len(b)))
-		n, err := readTo(in, part)
-		b = append(b, part[:n]...)
+		var n int
+		if f.live == nil {
+			n, err = readTo(in, part)
+		} else {
+			n, err = in.Read(part)
+		}
+		seen = append(seen, part[:n]...)
 		if whole = err == io.EOF; !whole && err != nil {
 			return nil, err
 		}
-		if f.body == 0 && bytes.HasPrefix(b, bom) {
-			b, f.body = b[len(bom):], int64(len(bom))
-		}
+		b = bytes.TrimPrefix(seen, bom)
 		if !whole {
 			if whole = lastRecord(b, f.as) > 0; !whole && len(b) > maxRecord {
 				return nil, fmt.Errorf("line 1: a record of more than %d MiB: is a quote missing?", maxRecord>>20)
@@ -105,9 +113,12 @@ func (f *csvFile) header(in io.Reader) (rest io.Reader, err error) {
 		}
 		f.names = append(f.names, string(name))
 	}
-	f.body += int64(end)
+	f.body = int64(len(seen) - len(b) + end)
 	f.lines = countLines(b[:end])
-	return io.MultiReader(bytes.NewReader(b[end:]), in), nil
+	if f.live != nil {
+		f.live.rest = append(seen[f.body:len(seen):len(seen)], f.live.rest...)
+	}
+	return seen, nil
 }
 
 var bom = []byte("\ufeff")
@@ -116,7 +127,11 @@ var bom = []byte("\ufeff")
 func (f *csvFile) inBlocks(in io.Reader, work func(t *csvTokens) (*textBatch, error)) (next func() (*textBatch, error),
 	stop func()) {
 	return inOrder(unread, func(send func([]byte) bool) error {
-		return blocks(in, func(b []byte) int { return lastRecord(b, f.as) }, send)
+		end := func(b []byte) int { return lastRecord(b, f.as) }
+		if f.live != nil {
+			return liveBlocks(f.live, end, send)
+		}
+		return blocks(in, end, send)
 	}, func(b []byte) (*textBatch, error) {
 		t := tokens.Get().(*csvTokens)
 		defer tokens.Put(t)
@@ -172,6 +187,15 @@ var errNotText = errors.New("not UTF-8: convert the file, with iconv say")
 // read reads the columns that have a type, as record batches.
 func (f *csvFile) read(types []arrow.DataType, schema *arrow.Schema) (next func() (arrow.RecordBatch, error),
 	stop func(), err error) {
+	if f.live != nil {
+		block, end := f.inBlocks(f.live, func(t *csvTokens) (*textBatch, error) {
+			if err := f.liveBlock(t); err != nil {
+				return nil, err
+			}
+			return f.columns(t, types, f.liveColumn)
+		})
+		return records(schema, f.lines, block), func() { f.live.stop(); end() }, nil
+	}
 	in, err := f.src()
 	if err != nil {
 		return nil, nil, err
@@ -186,20 +210,28 @@ func (f *csvFile) read(types []arrow.DataType, schema *arrow.Schema) (next func(
 		return nil, nil, err
 	}
 	block, end := f.inBlocks(in, func(t *csvTokens) (*textBatch, error) {
-		out := &textBatch{}
-		for c, typ := range types {
-			if typ == nil {
-				continue
-			}
-			column, err := csvColumn(t, c, typ, f.given[c])
-			if err != nil {
-				return nil, ofColumn(err, f.names[c])
-			}
-			out.columns = append(out.columns, column)
-		}
-		return out, nil
+		return f.columns(t, types, func(t *csvTokens, c int, typ arrow.DataType) (arrow.Array, error) {
+			return csvColumn(t, c, typ, f.given[c])
+		})
 	})
 	return records(schema, f.lines, block), func() { end(); in.Close() }, nil
+}
+
+// columns makes the columns of a block that have a type.
+func (f *csvFile) columns(t *csvTokens, types []arrow.DataType, column func(t *csvTokens, c int,
+	typ arrow.DataType) (arrow.Array, error)) (*textBatch, error) {
+	out := &textBatch{}
+	for c, typ := range types {
+		if typ == nil {
+			continue
+		}
+		a, err := column(t, c, typ)
+		if err != nil {
+			return nil, ofColumn(err, f.names[c])
+		}
+		out.columns = append(out.columns, a)
+	}
+	return out, nil
 }
 
 // csvColumn makes a column of a block. Its type was found in the fields, or given, whatever they are.

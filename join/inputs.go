@@ -1,7 +1,6 @@
 package join
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -12,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/apache/arrow-go/v18/arrow"
-	"github.com/apache/arrow-go/v18/arrow/ipc"
 
 	"github.com/warpmap/warpmap/internal/files"
 )
@@ -99,10 +97,22 @@ func OpenAs(path string, format Format) (*Reader, error) { return openAs(path, f
 
 // openAs is OpenAs with options for text.
 func openAs(path string, format Format, text TextOptions) (*Reader, error) {
+	r, f, format, err := begin(path, format)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.open(f, format, text); err != nil {
+		return nil, r.fail(err)
+	}
+	return r, nil
+}
+
+// begin opens a file, and gives the format that its name tells, where none is given.
+func begin(path string, format Format) (*Reader, *os.File, Format, error) {
 	r, f := &Reader{path: path, rows: -1}, os.Stdin
 	if format == "" {
 		if format, _ = named(path); format == "" && strings.Contains(filepath.Base(path), ".") {
-			return nil, r.fail(errNoFormat(""))
+			return nil, nil, "", r.fail(errNoFormat(""))
 		}
 	}
 	if path == "-" {
@@ -110,13 +120,10 @@ func openAs(path string, format Format, text TextOptions) (*Reader, error) {
 	} else {
 		var err error
 		if f, err = os.Open(path); err != nil {
-			return nil, ofInput(err)
+			return nil, nil, "", ofInput(err)
 		}
 	}
-	if err := r.open(f, format, text); err != nil {
-		return nil, r.fail(err)
-	}
-	return r, nil
+	return r, f, format, nil
 }
 
 // open reads a file's columns. It takes care of the file.
@@ -199,11 +206,8 @@ func told(f *os.File) (Format, error) {
 	if err != nil && err != io.EOF {
 		return "", err
 	}
-	switch first = first[:n]; {
-	case bytes.HasPrefix(first, []byte("PAR1")):
-		return Parquet, nil
-	case bytes.HasPrefix(first, ipc.Magic), bytes.HasPrefix(first, []byte{0xff, 0xff, 0xff, 0xff}):
-		return Arrow, nil
+	if f := toldBy(first[:n]); f != "" {
+		return f, nil
 	}
 	return "", errNoFormat("; or say which it is")
 }

@@ -11,6 +11,13 @@
 // the row numbers. So the rows and their order are the same as without parts. A part that is still too large is split
 // again. All rows of one key are in memory together. The files have no name once they are open.
 //
+// # Pipes
+//
+// A probe side that can be read once is joined as it comes, if the types of its columns need not be found: an Arrow
+// stream, or CSV where the output is CSV or a count, or Options.Text has the types of the columns that come out. A
+// block of rows is what has come, and what comes of it is written at once. Columns of CSV are text, and keys are read
+// as the build side's types; a value that does not fit is an error. All else goes to a temporary file first.
+//
 // # Keys
 //
 // Numbers, text, binary values, UUIDs, booleans, dates, times, timestamps and durations can be keys. Values are
@@ -276,7 +283,7 @@ func run(ctx context.Context, d *device.Device, o Options, t tuning) (Summary, e
 		return Summary{}, err
 	}
 	defer build.Close()
-	probe, err := openFiles(o.ProbeFormat, probeFiles, o.Text)
+	probe, err := o.openProbe(probeFiles, build)
 	if err != nil {
 		return Summary{}, err
 	}

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"slices"
@@ -148,6 +149,10 @@ func (w *Writer) begin(path string, schema *arrow.Schema, o WriteOptions, pq par
 		size = 1 << 20
 	}
 	w.buf = bufio.NewWriterSize(w.out, size)
+	text := io.Writer(w.buf)
+	if path == "-" || !w.out.Regular { // someone may read what is there
+		text = prompt{w.buf}
+	}
 	format, packing := o.format(path)
 	err = catch("cannot be written", func() (err error) {
 		switch format {
@@ -164,11 +169,11 @@ func (w *Writer) begin(path string, schema *arrow.Schema, o WriteOptions, pq par
 		case Arrow:
 			w.enc, err = newIPCEncoder(w, schema, packing)
 		case JSONL:
-			w.enc, err = newTextEncoder(w.buf, schema, jsonRows{}, packing)
+			w.enc, err = newTextEncoder(text, schema, jsonRows{}, packing)
 		case TSV:
-			w.enc, err = newTextEncoder(w.buf, schema, csvRows{'\t'}, packing)
+			w.enc, err = newTextEncoder(text, schema, csvRows{'\t'}, packing)
 		default:
-			w.enc, err = newTextEncoder(w.buf, schema, csvRows{','}, packing)
+			w.enc, err = newTextEncoder(text, schema, csvRows{','}, packing)
 		}
 		return err
 	})
@@ -178,6 +183,17 @@ func (w *Writer) begin(path string, schema *arrow.Schema, o WriteOptions, pq par
 		return nil, w.fail(err)
 	}
 	return w, nil
+}
+
+// prompt is a buffer that keeps nothing back: what is written to it comes in large pieces, where there are such.
+type prompt struct{ buf *bufio.Writer }
+
+func (p prompt) Write(b []byte) (int, error) {
+	n, err := p.buf.Write(b)
+	if err == nil {
+		err = p.buf.Flush()
+	}
+	return n, err
 }
 
 // parts writes a folder of files.

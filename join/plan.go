@@ -179,7 +179,8 @@ func typesThatFit(build, probe *Reader, at [2]int) string {
 	for i, r := range sides {
 		own, other := fields[i], fields[1-i]
 		if name := sqlName(other.Type); own.Type.ID() == arrow.STRING && r.takes(at[i]) &&
-			!sides[1-i].takes(at[1-i]) && name != "" && readsAs(r.made[at[i]].value, other.Type) {
+			!sides[1-i].takes(at[1-i]) && name != "" &&
+			(r.isLive() || readsAs(r.made[at[i]].value, other.Type)) {
 			return say(own, name)
 		}
 	}

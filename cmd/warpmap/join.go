@@ -50,6 +50,12 @@ Each side is a file, - for standard input, a pattern ('day=*/*.parquet', with **
 with those below it, or several of these separated by commas or given with --build and --probe, one after the other.
 Parts key=value of their folders' names are columns. All files of a side must have the same columns.
 
+A PROBE that is a pipe, as standard input often is, is joined as it comes: an Arrow stream always, and CSV where the
+output is CSV or a count, or --types gives its columns types. Rows come out before it ends, and none go to a file.
+Columns of such CSV are text, and its keys have the types of BUILD's, unless --types says otherwise; a value that does
+not fit is an error. Any other pipe goes to a temporary file first: BUILD, Parquet, whose footer comes last, JSON lines,
+and one of several inputs.
+
 Formats go by file name: ` + strings.Join(join.Suffixes(), ", ") + `, for text with .gz or .zst behind it; --format, or
 one for each, says it where names do not. Compressed text is known by its content. CSV has commas
 and double quotes, unless --delimiter and --quote say otherwise, and empty fields are NULL, as are the words of --null.
