@@ -108,7 +108,9 @@ func (f *csvFile) header(in io.Reader) (seen []byte, err error) {
 	}
 	for i := range t.n {
 		name, _ := t.field(0, i)
-		if !utf8.Valid(name) {
+		if is := toldBy(b); !utf8.Valid(name) && is != "" {
+			return nil, fmt.Errorf("no text: it begins as %s does", is)
+		} else if !utf8.Valid(name) {
 			return nil, fmt.Errorf("line 1: the name of column %d is not UTF-8: convert the file, with iconv say", i+1)
 		}
 		f.names = append(f.names, string(name))

@@ -293,7 +293,7 @@ func run(ctx context.Context, d *device.Device, o Options, t tuning) (Summary, e
 	}
 	if _, err := planKeys(build.Schema(), probe.Schema(), o.On, o.NullsEqual); err != nil {
 		if errors.As(err, new(*OptionError)) {
-			return Summary{}, err
+			return Summary{}, o.Text.otherDelimiter(err, build, probe)
 		}
 		return Summary{}, ofInput(because(err, build, probe))
 	}

@@ -63,14 +63,22 @@ func (o WriteOptions) format(path string) (Format, string) {
 // check says what is wrong with an output before anything is read.
 func (o WriteOptions) check(path string) error {
 	f, packing := o.format(path)
-	if f == "" && path != nowhere {
-		return &OptionError{fmt.Sprintf("%s: %s", path, errNoFormat("; or - for CSV on standard output"))}
+	name := path
+	if path == "-" {
+		name = "standard output"
 	}
-	if o.RowsPerFile < 0 || o.RowsPerFile > 0 && path == "-" {
-		return &OptionError{fmt.Sprintf("%s: %d rows a file: want a number above 0, and a folder", path, o.RowsPerFile)}
+	if f == "" && path != nowhere {
+		return &OptionError{fmt.Sprintf("%s: %s", name, errNoFormat("; or - for CSV on standard output"))}
+	}
+	switch {
+	case o.RowsPerFile < 0:
+		return &OptionError{fmt.Sprintf("%d rows a file: want a number above 0", o.RowsPerFile)}
+	case o.RowsPerFile > 0 && path == "-":
+		return &OptionError{fmt.Sprintf("%d rows a file, on standard output: want the name of a folder as the output",
+			o.RowsPerFile)}
 	}
 	if can := compressionsOf(f); packing != "" && f != "" && !slices.Contains(can, packing) {
-		return &OptionError{fmt.Sprintf("%s: %s compressed with %s: want one of %s", path, f, packing,
+		return &OptionError{fmt.Sprintf("%s: %s compressed with %s: want one of %s", name, f, packing,
 			strings.Join(can, ", "))}
 	}
 	if _, says := named(path); f.text() && !o.folder(path) && says != "" && packing != says {

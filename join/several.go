@@ -54,7 +54,7 @@ func expandAll(format Format, names []string) (files []inputFile, err error) {
 // once tells which input, that can be read once alone, is given twice: standard input, or a pipe.
 func once(inputs []inputFile) error {
 	if again, err := files.Once(paths(inputs)); err != nil {
-		return ofInput(fmt.Errorf("%s %w", again, err))
+		return &OptionError{fmt.Sprintf("%s %v", again, err)}
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
+	"math"
 	"math/big"
 	"slices"
 	"strconv"
@@ -100,6 +101,7 @@ var sqlTypes = []struct {
 	{arrow.PrimitiveTypes.Float64, []string{"double", "float8", "double precision"}},
 	{arrow.FixedWidthTypes.Boolean, []string{"boolean", "bool"}},
 	{extensions.NewUUIDType(), []string{"uuid"}},
+	{arrow.BinaryTypes.Binary, []string{"blob", "bytea", "binary", "varbinary"}},
 	{arrow.FixedWidthTypes.Date32, []string{"date"}},
 	{arrow.FixedWidthTypes.Time64us, []string{"time"}},
 	{&arrow.TimestampType{Unit: arrow.Microsecond}, []string{"timestamp", "datetime", "timestamp_us"}},
@@ -279,6 +281,21 @@ func (o TextOptions) checkUse(readers ...*Reader) error {
 	return nil
 }
 
+// otherDelimiter adds to the error of a column that is not there that a header of one column has what may stand between
+// columns.
+func (o TextOptions) otherDelimiter(err error, readers ...*Reader) error {
+	for _, r := range readers {
+		if r.schema.NumFields() != 1 || !slices.Equal(r.formats, []Format{CSV}) {
+			continue
+		}
+		if i := strings.IndexAny(r.schema.Field(0).Name, ";\t|,"); i >= 0 {
+			c := strings.ReplaceAll(r.schema.Field(0).Name[i:i+1], "\t", `\t`)
+			return &OptionError{fmt.Sprintf("%v; if fields have %s between them, say so (--delimiter '%[2]s')", err, c)}
+		}
+	}
+	return err
+}
+
 // takes tells whether the type of a column can be given: in text, and of folders' names.
 func (r *Reader) takes(column int) bool {
 	return column < len(r.made) && r.made[column].path != ""
@@ -338,6 +355,8 @@ func parserFor(typ arrow.DataType) func(t *csvTokens, c int) (arrow.Array, error
 		return fixedParser(typ, func(f []byte) (arrow.Timestamp, bool) { return parseInstant(f, typ) })
 	case *extensions.UUIDType:
 		return func(t *csvTokens, c int) (arrow.Array, error) { return uuids(t, c, typ) }
+	case *arrow.BinaryType:
+		return func(t *csvTokens, c int) (arrow.Array, error) { return blobs(t, c, typ) }
 	}
 	return nil
 }
@@ -467,6 +486,40 @@ func uuids(t *csvTokens, c int, typ *extensions.UUIDType) (arrow.Array, error) {
 	storage := nulls.array(typ.StorageType(), t.rows, values)
 	defer storage.Release()
 	return array.NewExtensionArrayWithStorage(typ, storage), nil
+}
+
+// blobs makes a column of binary values, as DuckDB writes them: ASCII stands for itself, and \x41 for a byte.
+func blobs(t *csvTokens, c int, typ *arrow.BinaryType) (arrow.Array, error) {
+	offsets, bytes := make([]int32, t.rows+1), []byte{}
+	var nulls validity
+	for r := range t.rows {
+		f, quoted := t.field(r, c)
+		if t.null(f, quoted) {
+			nulls.null(r, t.rows)
+			f = nil
+		}
+		for len(f) > 0 {
+			b, size := f[0], 1
+			if b == '\\' {
+				if len(f) < 4 || f[1] != 'x' {
+					return nil, unfit(t, r, c, typ)
+				}
+				v, err := strconv.ParseUint(string(f[2:4]), 16, 8)
+				if err != nil {
+					return nil, unfit(t, r, c, typ)
+				}
+				b, size = byte(v), 4
+			} else if b >= 0x80 {
+				return nil, unfit(t, r, c, typ)
+			}
+			bytes, f = append(bytes, b), f[size:]
+		}
+		if len(bytes) > math.MaxInt32 {
+			return nil, errTooBig
+		}
+		offsets[r+1] = int32(len(bytes))
+	}
+	return nulls.array(typ, t.rows, arrow.GetBytes(offsets), bytes), nil
 }
 
 // oneValue is a column of one value of a type that can be given.

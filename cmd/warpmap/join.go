@@ -7,6 +7,7 @@ import (
 	"maps"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -144,25 +145,26 @@ func (j *joinFlags) options(cmd *cobra.Command, args []string) (err error) {
 	if j.o.Filter, err = join.ParseFilter(j.filter); err != nil {
 		return fmt.Errorf("--filter: %w", err)
 	}
-	for _, f := range []struct {
-		flag  string
-		texts []string
-		to    *[]string
-	}{{"select", j.columns, &j.o.Select}, {"null", j.nulls, &j.o.Text.Nulls}} {
-		for _, s := range f.texts {
-			names, err := join.ParseNames(s)
-			if err != nil {
-				return fmt.Errorf("--%s: %w", f.flag, err)
-			}
-			*f.to = append(*f.to, names...)
+	for _, s := range j.columns {
+		names, err := join.ParseNames(s)
+		if err != nil {
+			return fmt.Errorf("--select: %w", err)
 		}
+		j.o.Select = append(j.o.Select, names...)
 	}
 	if err := j.text(cmd); err != nil {
 		return err
 	}
-	if j.o.Threads < 0 || j.o.Limit < 0 || j.o.Memory < 0 {
-		return fmt.Errorf("--threads %d, --limit %d, --memory %d: want numbers that are not negative", j.o.Threads,
-			j.o.Limit, j.o.Memory)
+	for _, f := range []struct {
+		flag string
+		is   int64
+	}{{"threads", int64(j.o.Threads)}, {"limit", j.o.Limit}, {"memory", j.o.Memory}} {
+		if f.is < 0 {
+			return fmt.Errorf("--%s %d: want a number that is not negative", f.flag, f.is)
+		}
+	}
+	if t := string(j.o.Table); t != "" && !slices.Contains(families(), t) {
+		return fmt.Errorf("--table: a family %q: want one of %s", t, strings.Join(families(), ", "))
 	}
 	if j.o.Count && cmd.Flags().Changed("out") {
 		return fmt.Errorf("--count and --out %s: a count is written nowhere but on standard output", j.o.Out)
@@ -187,6 +189,13 @@ func (j *joinFlags) text(cmd *cobra.Command) (err error) {
 		}
 		maps.Copy(j.o.Text.Types, types)
 	}
+	for _, s := range j.nulls {
+		words, err := join.ParseNames(s)
+		if err != nil {
+			return fmt.Errorf(`--null %q: want words, separated by commas, with \ before , and \ in a word`, s)
+		}
+		j.o.Text.Nulls = append(j.o.Text.Nulls, words...)
+	}
 	if cmd.Flags().Changed("delimiter") {
 		if j.o.Text.Delimiter, err = oneByte(j.delimiter); err != nil {
 			return fmt.Errorf("--delimiter: %w", err)
@@ -206,7 +215,7 @@ func oneByte(s string) (byte, error) {
 		return '\t', nil
 	}
 	if len(s) != 1 || s[0] >= 0x80 || s[0] == 0 || s[0] == '\n' || s[0] == '\r' {
-		return 0, fmt.Errorf(`%q: want one character of ASCII, such as ; or \t, that ends no line`, s)
+		return 0, fmt.Errorf(`%q: want one character of ASCII that ends no line, such as ; or ', or \t for a tab`, s)
 	}
 	return s[0], nil
 }

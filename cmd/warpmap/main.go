@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -108,10 +109,30 @@ func root() *cobra.Command {
 	cmd.PersistentFlags().Var(&size{new(int64)}, "device-memory",
 		"take no more of the device's memory than this, such as 2GB")
 	cmd.PersistentFlags().Bool("json", false, "print figures as JSON")
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagError(err) })
 	cmd.AddCommand(devicesCommand(), benchCommand(), tuneCommand(), demoCommand(), genCommand(), joinCommand(),
 		launchCommand(), kmersCommand(), classifyCommand(), compileCommand(), versionCommand())
 	ranErrors(cmd)
 	return cmd
+}
+
+// flagError says of a number that is none what is wanted, and not which function of Go's refused it.
+func flagError(err error) error {
+	var n *strconv.NumError
+	if !errors.As(err, &n) {
+		return err
+	}
+	wanted := "a whole number"
+	switch {
+	case errors.Is(err, strconv.ErrRange):
+		wanted = "a number that is not so large"
+	case n.Func == "ParseBool":
+		wanted = "true or false"
+	case n.Func == "ParseFloat":
+		wanted = "a number"
+	}
+	said, _, _ := strings.Cut(err.Error(), ": strconv.")
+	return fmt.Errorf("%s: want %s", said, wanted)
 }
 
 // openDevice opens what --device names, and tells on stderr which it is where the choice was left to us.
