@@ -191,8 +191,8 @@ func (f *csvFile) read(types []arrow.DataType, schema *arrow.Schema) (next func(
 	stop func(), err error) {
 	if f.live != nil {
 		block, end := f.inBlocks(f.live, func(t *csvTokens) (*textBatch, error) {
-			if err := f.liveBlock(t); err != nil {
-				return nil, err
+			if !utf8.Valid(t.b) {
+				return nil, f.notText(t)
 			}
 			return f.columns(t, types, f.liveColumn)
 		})

@@ -352,7 +352,12 @@ func (j *joiner) toFile(ctx context.Context, build, probe *Reader, plan *output)
 // them.
 func (j *joiner) files(ctx context.Context, build, probe *Reader, plan *output, out *Writer) error {
 	if n, most := j.parts(build, plan); n > 1 {
-		return catch(brokeOff, func() error { return j.parted(ctx, build, probe, plan, out, n, most) })
+		defer context.AfterFunc(ctx, probe.interrupt)()
+		err := catch(brokeOff, func() error { return j.parted(ctx, build, probe, plan, out, n, most) })
+		if err == nil && probe.isLive() && ctx.Err() != nil { // what came is not all
+			err = context.Cause(ctx)
+		}
+		return err
 	}
 	if probe.pq != nil && (out == nil || out.columns() != nil) {
 		return catch(brokeOff, func() error { return j.columns(ctx, build, probe, plan, out) })

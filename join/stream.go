@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"unicode/utf8"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/extensions"
@@ -60,7 +59,7 @@ func (r *Reader) openStream(f *os.File, format Format, o Options, build *Reader)
 		return r.open(spooled, format, o.Text)
 	}
 	first := make([]byte, len(ipc.Magic))
-	n, err := readTo(f, first[:min(len(first), 1)])
+	n, err := f.Read(first[:1])
 	if format == "" || format == Arrow {
 		for err == nil && n < len(first) && toldBy(first[:n]) == "" { // an Arrow stream may be shorter than the magic
 			var m int
@@ -211,14 +210,6 @@ func (f *csvFile) liveColumn(t *csvTokens, c int, typ arrow.DataType) (arrow.Arr
 		}
 	}
 	return csvColumn(t, c, typ, f.given[c] || f.allowed[c] == csvText)
-}
-
-// liveBlock is what is done to a block before its columns are made.
-func (f *csvFile) liveBlock(t *csvTokens) error {
-	if !utf8.Valid(t.b) {
-		return f.notText(t)
-	}
-	return nil
 }
 
 // live is an input that comes piece by piece, whenever there is more. One goroutine waits for it, so that nobody else

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
@@ -107,6 +108,32 @@ func TestBrokenStreams(t *testing.T) {
 		if _, err := throughPipe(t, dir, lie, o); !errors.As(err, new(*InputError)) {
 			t.Error(err)
 		}
+	}
+}
+
+// A context ends a join that waits for a pipe, whatever it does with the rows.
+func TestPipesEndWithTheContext(t *testing.T) {
+	dir := t.TempDir()
+	build := put(t, dir+"/b.csv", "k,v\n1,a\n2,b\n")
+	for _, part := range []int64{-1, 1} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.WriteString("k\n1\n2\n")
+		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+		o := Options{Build: build, Probe: fmt.Sprintf("/dev/fd/%d", r.Fd()), ProbeFormat: CSV, Out: dir + "/out.csv",
+			On: []Pair{{"k", "k"}}}
+		_, err = runWith(ctx, nil, tuned{o, tuning{makers: fakeMakers, part: part}})
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%d: %v", part, err)
+		}
+		if _, err := os.Stat(o.Out); err == nil {
+			t.Error("half an output is there")
+		}
+		cancel()
+		w.Close()
+		r.Close()
 	}
 }
 

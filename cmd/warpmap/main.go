@@ -105,7 +105,7 @@ func root() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	cmd.PersistentFlags().String("device", "auto", "where to run: auto, cpu, or cuda:N")
+	cmd.PersistentFlags().Var(&deviceName{"auto"}, "device", "where to run: auto, cpu, or cuda:N")
 	cmd.PersistentFlags().Var(&size{new(int64)}, "device-memory",
 		"take no more of the device's memory than this, such as 2GB")
 	cmd.PersistentFlags().Bool("json", false, "print figures as JSON")
@@ -170,6 +170,22 @@ func openNamed(cmd *cobra.Command, name string, with ...device.Option) (*device.
 		return nil, &deviceError{err}
 	}
 	return d, nil
+}
+
+// deviceName is a flag of what device.Open takes.
+type deviceName struct{ name string }
+
+func (d *deviceName) Type() string   { return "string" }
+func (d *deviceName) String() string { return d.name }
+
+func (d *deviceName) Set(name string) error {
+	kind, number, numbered := strings.Cut(name, ":")
+	_, err := strconv.ParseUint(number, 10, 31)
+	if name != "auto" && (kind != "cpu" && kind != "cuda" || numbered && err != nil) {
+		return errors.New("want auto, cpu, cpu:N, or cuda:N")
+	}
+	d.name = name
+	return nil
 }
 
 // size is a flag of bytes: 2GB, 512MiB, 1000; or -1.
