@@ -71,6 +71,7 @@ the rows go there.`
 
 const joinExample = `  warpmap join orders.parquet lineitem.parquet --on o_orderkey=l_orderkey --out joined.parquet
   warpmap join customers.csv sales.csv --on id=customer --how left
+  warpmap join customers.csv sales.csv --on id=customer --types id=text,customer=text --null NA,NULL
   warpmap join days.parquet events.arrow --on region,day --how anti --out missing.csv --device cpu
   warpmap join orders.parquet lineitem.parquet --on o_orderkey=l_orderkey --count
   warpmap join orders.parquet lineitem.parquet --on o_orderkey=l_orderkey --select l_partkey,o_orderdate --limit 100
