@@ -19,33 +19,41 @@ import (
 
 // csvFile is a CSV file whose header is known.
 type csvFile struct {
-	src       textSource
-	delimiter byte
-	names     []string
-	seen      []atomic.Int32 // what the fields of each column are, as far as they were seen
-	body      int64          // where the rows begin
-	lines     int64          // before them
+	src   textSource
+	as    dialect
+	names []string
+	given []bool // columns whose types were given
+	live  *live  // where set, it comes from there, and can be read once
+	// allowed is what the fields of live columns may be that have a type that was not given; 0 for others
+	allowed []int
+	seen    []atomic.Int32 // what the fields of each column are, as far as they were seen
+	body    int64          // where the rows begin
+	lines   int64          // before them
 }
 
 // tokens are used again by later blocks.
 var tokens = sync.Pool{New: func() any { return new(csvTokens) }}
 
-// openCSV reads CSV to its end and finds the columns, what made each its type, and the number of rows.
-func openCSV(src textSource, delimiter byte) (*textFile, error) {
-	f := &csvFile{src: src, delimiter: delimiter}
+// openCSV reads CSV to its end and finds the columns, what made each its type where none is given, and the number of
+// rows.
+func openCSV(src textSource, as dialect, types Types) (*textFile, error) {
+	f := &csvFile{src: src, as: as}
 	in, err := src()
 	if err != nil {
 		return nil, err
 	}
 	defer in.Close()
-	rest, err := f.header(in)
+	seen, err := f.header(in)
 	if err != nil {
 		return nil, err
 	}
-	f.seen = make([]atomic.Int32, len(f.names))
-	out := &textFile{columns: make([]textColumn, len(f.names)), read: f.read}
-	for i, name := range f.names {
-		out.columns[i].name = name
+	rest := io.MultiReader(bytes.NewReader(seen[f.body:]), in)
+	out := &textFile{columns: columnsOf(f.names, types), read: f.read}
+	f.seen, f.given = make([]atomic.Int32, len(f.names)), given(out.columns)
+	for i, given := range f.given {
+		if given {
+			f.seen[i].Store(csvText) // nobody asks
+		}
 	}
 	next, stop := f.inBlocks(rest, f.classes)
 	defer stop()
@@ -67,21 +75,25 @@ func openCSV(src textSource, delimiter byte) (*textFile, error) {
 	}
 }
 
-// header reads the column names, and gives what is behind them.
-func (f *csvFile) header(in io.Reader) (rest io.Reader, err error) {
+// header reads the column names, and gives what it read: what is behind them begins at f.body. What is live has that
+// back.
+func (f *csvFile) header(in io.Reader) (seen []byte, err error) {
 	var b []byte
 	for whole := false; !whole; {
 		part := make([]byte, max(1<<16, len(b)))
-		n, err := readTo(in, part)
-		b = append(b, part[:n]...)
+		var n int
+		if f.live == nil {
+			n, err = readTo(in, part)
+		} else {
+			n, err = in.Read(part)
+		}
+		seen = append(seen, part[:n]...)
 		if whole = err == io.EOF; !whole && err != nil {
 			return nil, err
 		}
-		if f.body == 0 && bytes.HasPrefix(b, bom) {
-			b, f.body = b[len(bom):], int64(len(bom))
-		}
+		b = bytes.TrimPrefix(seen, bom)
 		if !whole {
-			if whole = lastRecord(b, f.delimiter) > 0; !whole && len(b) > maxRecord {
+			if whole = lastRecord(b, f.as) > 0; !whole && len(b) > maxRecord {
 				return nil, fmt.Errorf("line 1: a record of more than %d MiB: is a quote missing?", maxRecord>>20)
 			}
 		}
@@ -90,20 +102,25 @@ func (f *csvFile) header(in io.Reader) (rest io.Reader, err error) {
 		return nil, errors.New("no header line: the file is empty")
 	}
 	t := &csvTokens{}
-	end, err := t.scan(b, f.delimiter, 0)
+	end, err := t.scan(b, f.as, 0)
 	if err != nil {
 		return nil, err
 	}
 	for i := range t.n {
 		name, _ := t.field(0, i)
-		if !utf8.Valid(name) {
+		if is := toldBy(b); !utf8.Valid(name) && is != "" {
+			return nil, fmt.Errorf("no text: it begins as %s does", is)
+		} else if !utf8.Valid(name) {
 			return nil, fmt.Errorf("line 1: the name of column %d is not UTF-8: convert the file, with iconv say", i+1)
 		}
 		f.names = append(f.names, string(name))
 	}
-	f.body += int64(end)
+	f.body = int64(len(seen) - len(b) + end)
 	f.lines = countLines(b[:end])
-	return io.MultiReader(bytes.NewReader(b[end:]), in), nil
+	if f.live != nil {
+		f.live.rest = append(seen[f.body:len(seen):len(seen)], f.live.rest...)
+	}
+	return seen, nil
 }
 
 var bom = []byte("\ufeff")
@@ -112,11 +129,15 @@ var bom = []byte("\ufeff")
 func (f *csvFile) inBlocks(in io.Reader, work func(t *csvTokens) (*textBatch, error)) (next func() (*textBatch, error),
 	stop func()) {
 	return inOrder(unread, func(send func([]byte) bool) error {
-		return blocks(in, func(b []byte) int { return lastRecord(b, f.delimiter) }, send)
+		end := func(b []byte) int { return lastRecord(b, f.as) }
+		if f.live != nil {
+			return liveBlocks(f.live, end, send)
+		}
+		return blocks(in, end, send)
 	}, func(b []byte) (*textBatch, error) {
 		t := tokens.Get().(*csvTokens)
 		defer tokens.Put(t)
-		if _, err := t.scan(b, f.delimiter, len(f.names)); err != nil {
+		if _, err := t.scan(b, f.as, len(f.names)); err != nil {
 			return nil, err
 		}
 		out, err := work(t)
@@ -138,7 +159,7 @@ func (f *csvFile) classes(t *csvTokens) (*textBatch, error) {
 		seen := int(f.seen[c].Load())
 		for r := 0; r < t.rows && seen&csvText == 0; r++ {
 			v, quoted := t.field(r, c)
-			if len(v) == 0 && !quoted {
+			if t.null(v, quoted) {
 				continue
 			}
 			if class := classify(v); seen|class != seen {
@@ -156,7 +177,7 @@ func (f *csvFile) notText(t *csvTokens) error {
 	for r := range t.rows {
 		for c, name := range f.names {
 			if v, _ := t.field(r, c); !utf8.Valid(v) {
-				return &lineError{1 + countLines(t.b[:t.place(r, c)]), name, errNotText}
+				return &lineError{line: 1 + countLines(t.b[:t.place(r, c)]), column: name, err: errNotText}
 			}
 		}
 	}
@@ -168,6 +189,15 @@ var errNotText = errors.New("not UTF-8: convert the file, with iconv say")
 // read reads the columns that have a type, as record batches.
 func (f *csvFile) read(types []arrow.DataType, schema *arrow.Schema) (next func() (arrow.RecordBatch, error),
 	stop func(), err error) {
+	if f.live != nil {
+		block, end := f.inBlocks(f.live, func(t *csvTokens) (*textBatch, error) {
+			if !utf8.Valid(t.b) {
+				return nil, f.notText(t)
+			}
+			return f.columns(t, types, f.liveColumn)
+		})
+		return records(schema, f.lines, block), func() { f.live.stop(); end() }, nil
+	}
 	in, err := f.src()
 	if err != nil {
 		return nil, nil, err
@@ -182,65 +212,88 @@ func (f *csvFile) read(types []arrow.DataType, schema *arrow.Schema) (next func(
 		return nil, nil, err
 	}
 	block, end := f.inBlocks(in, func(t *csvTokens) (*textBatch, error) {
-		out := &textBatch{}
-		for c, typ := range types {
-			if typ == nil {
-				continue
-			}
-			column, err := csvColumn(t, c, typ)
-			if err != nil {
-				return nil, ofColumn(err, f.names[c])
-			}
-			out.columns = append(out.columns, column)
-		}
-		return out, nil
+		return f.columns(t, types, func(t *csvTokens, c int, typ arrow.DataType) (arrow.Array, error) {
+			return csvColumn(t, c, typ, f.given[c])
+		})
 	})
 	return records(schema, f.lines, block), func() { end(); in.Close() }, nil
 }
 
-// csvColumn makes a column of a block.
-func csvColumn(t *csvTokens, c int, typ arrow.DataType) (arrow.Array, error) {
+// columns makes the columns of a block that have a type.
+func (f *csvFile) columns(t *csvTokens, types []arrow.DataType, column func(t *csvTokens, c int,
+	typ arrow.DataType) (arrow.Array, error)) (*textBatch, error) {
+	out := &textBatch{}
+	for c, typ := range types {
+		if typ == nil {
+			continue
+		}
+		a, err := column(t, c, typ)
+		if err != nil {
+			return nil, ofColumn(err, f.names[c])
+		}
+		out.columns = append(out.columns, a)
+	}
+	return out, nil
+}
+
+// csvColumn makes a column of a block. Its type was found in the fields, or given, whatever they are.
+func csvColumn(t *csvTokens, c int, typ arrow.DataType, given bool) (arrow.Array, error) {
+	if given {
+		return givenColumn(t, c, typ)
+	}
 	switch typ := typ.(type) {
 	case *arrow.NullType:
 		for r := range t.rows {
-			if v, quoted := t.field(r, c); len(v) > 0 || quoted {
+			if v, quoted := t.field(r, c); !t.null(v, quoted) {
 				return nil, changed(t, r, c, typ)
 			}
 		}
 		return array.NewNull(t.rows), nil
 	case *arrow.Int64Type:
-		return csvFixed(t, c, typ, parseInt)
+		return csvFixed(t, c, typ, parseInt, changed)
 	case *arrow.Uint64Type:
 		return csvFixed(t, c, typ, func(f []byte) (uint64, bool) {
 			v, err := strconv.ParseUint(string(f), 10, 64)
 			return v, err == nil
-		})
+		}, changed)
 	case *arrow.Float64Type:
-		return csvFixed(t, c, typ, parseFloat)
+		return csvFixed(t, c, typ, parseFloat, changed)
 	case *arrow.Date32Type:
-		return csvFixed(t, c, typ, parseDate)
+		return csvFixed(t, c, typ, parseDate, changed)
 	case *arrow.TimestampType:
 		unit := units[typ.Unit]
 		return csvFixed(t, c, typ, func(f []byte) (arrow.Timestamp, bool) {
 			s, ok := parseStamp(f)
 			return arrow.Timestamp(s.sec*(1e9/unit) + s.nano/unit), ok
-		})
+		}, changed)
 	case *arrow.BooleanType:
-		b := array.NewBooleanBuilder(memory.DefaultAllocator)
-		defer b.Release()
-		b.Reserve(t.rows)
-		for r := range t.rows {
-			f, quoted := t.field(r, c)
-			v, ok := parseBool(f)
-			if len(f) == 0 && !quoted {
-				b.AppendNull()
-			} else if b.Append(v); !ok {
-				return nil, changed(t, r, c, typ)
-			}
-		}
-		return b.NewArray(), nil
+		return csvBools(t, c, typ, parseBool, changed)
 	}
 	return csvStrings(t, c)
+}
+
+// misfit makes the error of a field that is not of its column's type.
+type misfit func(t *csvTokens, r, c int, typ arrow.DataType) error
+
+// csvBools makes a column of booleans.
+func csvBools(t *csvTokens, c int, typ arrow.DataType, parse func(f []byte) (bool, bool), wrong misfit) (arrow.Array,
+	error) {
+	b := array.NewBooleanBuilder(memory.DefaultAllocator)
+	defer b.Release()
+	b.Reserve(t.rows)
+	for r := range t.rows {
+		f, quoted := t.field(r, c)
+		if t.null(f, quoted) {
+			b.AppendNull()
+			continue
+		}
+		v, ok := parse(f)
+		if !ok {
+			return nil, wrong(t, r, c, typ)
+		}
+		b.Append(v)
+	}
+	return b.NewArray(), nil
 }
 
 // ofColumn adds a column's name to an error.
@@ -255,7 +308,8 @@ func ofColumn(err error, name string) error {
 // changed is the error of a field that is not what it was.
 func changed(t *csvTokens, r, c int, typ arrow.DataType) error {
 	f, _ := t.field(r, c)
-	return at(t.b, t.place(r, c), fmt.Errorf("%q is not %s: the file changed while it was read", f, typ))
+	return &lineError{line: 1 + countLines(t.b[:t.place(r, c)]), row: r,
+		err: fmt.Errorf("%q is not %s: the file changed while it was read", f, typ)}
 }
 
 // validity is a column's bitmap, made when there is a null.
@@ -289,18 +343,18 @@ func (v *validity) array(typ arrow.DataType, rows int, buffers ...[]byte) arrow.
 
 // csvFixed makes a column of numbers.
 func csvFixed[T arrow.FixedWidthType](t *csvTokens, c int, typ arrow.DataType,
-	parse func(f []byte) (T, bool)) (arrow.Array, error) {
+	parse func(f []byte) (T, bool), wrong misfit) (arrow.Array, error) {
 	values := make([]T, t.rows)
 	var nulls validity
 	for r := range values {
 		f, quoted := t.field(r, c)
-		if len(f) == 0 && !quoted {
+		if t.null(f, quoted) {
 			nulls.null(r, t.rows)
 			continue
 		}
 		v, ok := parse(f)
 		if !ok {
-			return nil, changed(t, r, c, typ)
+			return nil, wrong(t, r, c, typ)
 		}
 		values[r] = v
 	}
@@ -320,10 +374,11 @@ func csvStrings(t *csvTokens, c int) (arrow.Array, error) {
 	var nulls validity
 	for r := range t.rows {
 		f, quoted := t.field(r, c)
-		if len(f) == 0 && !quoted {
+		if t.null(f, quoted) {
 			nulls.null(r, t.rows)
+		} else {
+			text = append(text, f...)
 		}
-		text = append(text, f...)
 		offsets[r+1] = int32(len(text))
 	}
 	return nulls.array(arrow.BinaryTypes.String, t.rows, arrow.GetBytes(offsets), text), nil

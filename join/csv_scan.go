@@ -6,11 +6,29 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"slices"
 )
+
+// dialect is how the fields of CSV stand in a file.
+type dialect struct {
+	delimiter byte
+	quote     byte     // 0 where no field is in quotes
+	nulls     []string // fields that are nulls, beside the empty one, where they have no quotes
+}
+
+// words are eight delimiters, and eight quotes, or delimiters again where there are none.
+func (d dialect) words() (delimiters, quotes uint64) {
+	delimiters, quotes = uint64(d.delimiter)*eachByte, uint64(d.quote)*eachByte
+	if d.quote == 0 {
+		quotes = delimiters
+	}
+	return delimiters, quotes
+}
 
 // csvTokens are the fields of a block of CSV (RFC 4180; lines may also end in a line feed or a carriage return alone).
 // A quote inside a field that does not begin with one is an ordinary character.
 type csvTokens struct {
+	dialect
 	b      []byte
 	n      int // fields of a row
 	rows   int
@@ -34,7 +52,7 @@ func (t *csvTokens) field(row, column int) (f []byte, quoted bool) {
 	if e >= csvDoubled {
 		t.from = t.from[:0]
 		for {
-			q := bytes.IndexByte(f, '"')
+			q := bytes.IndexByte(f, t.quote)
 			if q < 0 {
 				break
 			}
@@ -45,6 +63,11 @@ func (t *csvTokens) field(row, column int) (f []byte, quoted bool) {
 		f = t.from
 	}
 	return f, s >= csvQuoted
+}
+
+// null tells whether a field is a null.
+func (t *csvTokens) null(f []byte, quoted bool) bool {
+	return !quoted && (len(f) == 0 || t.nulls != nil && slices.Contains(t.nulls, string(f)))
 }
 
 // place is where a field stands in the block.
@@ -60,8 +83,8 @@ func zeroBytes(w uint64) uint64 { return ^((w & lowBits) + lowBits | w | lowBits
 
 // scan finds the fields of b, which is whole records of n fields each. Blank lines are passed over, unless n is 1.
 // Where n is 0 it finds the first record alone, whatever its fields, and tells its end.
-func (t *csvTokens) scan(b []byte, delimiter byte, n int) (end int, err error) {
-	t.b = b
+func (t *csvTokens) scan(b []byte, d dialect, n int) (end int, err error) {
+	t.b, t.dialect = b, d
 	t.empty(n)
 	starts, ends := t.starts, t.ends
 	k, row := 0, 0 // fields so far, and those of whole rows
@@ -79,7 +102,8 @@ func (t *csvTokens) scan(b []byte, delimiter byte, n int) (end int, err error) {
 		t.rows++
 		return nil
 	}
-	wanted := uint64(delimiter) * eachByte
+	delimiter, quote := d.delimiter, d.quote
+	wanted, quotes := d.words()
 	for i := 0; i < len(b); {
 		var w uint64
 		if i+8 <= len(b) {
@@ -87,7 +111,7 @@ func (t *csvTokens) scan(b []byte, delimiter byte, n int) (end int, err error) {
 		} else {
 			w = lastWord(b[i:])
 		}
-		m := zeroBytes(w^wanted) | zeroBytes(w^'\n'*eachByte) | zeroBytes(w^'\r'*eachByte) | zeroBytes(w^'"'*eachByte)
+		m := zeroBytes(w^wanted) | zeroBytes(w^'\n'*eachByte) | zeroBytes(w^'\r'*eachByte) | zeroBytes(w^quotes)
 		base := i
 		for i += 8; m != 0; m &= m - 1 {
 			if k == len(starts) {
@@ -101,11 +125,11 @@ func (t *csvTokens) scan(b []byte, delimiter byte, n int) (end int, err error) {
 				start = p + 1
 				continue
 			}
-			if c == '"' {
+			if c == quote {
 				if p != start {
 					continue
 				}
-				close, doubled, ok := closing(b, p+1)
+				close, doubled, ok := closing(b, p+1, quote)
 				if !ok {
 					return 0, at(b, begun, errors.New("a quoted field without its closing quote"))
 				}
@@ -196,14 +220,14 @@ func (t *csvTokens) grow() (starts, ends []uint32) {
 }
 
 // closing finds the quote that closes a field, and tells whether quotes in it are doubled.
-func closing(b []byte, from int) (at int, doubled uint32, ok bool) {
+func closing(b []byte, from int, quote byte) (at int, doubled uint32, ok bool) {
 	for i := from; ; i += 2 {
-		q := bytes.IndexByte(b[i:], '"')
+		q := bytes.IndexByte(b[i:], quote)
 		if q < 0 {
 			return 0, 0, false
 		}
 		i += q
-		if i+1 == len(b) || b[i+1] != '"' {
+		if i+1 == len(b) || b[i+1] != quote {
 			return i, doubled, true
 		}
 		doubled = csvDoubled
@@ -211,9 +235,13 @@ func closing(b []byte, from int) (at int, doubled uint32, ok bool) {
 }
 
 // lastRecord is the end of the last record in b, which begins with one, that is known to be whole.
-func lastRecord(b []byte, delimiter byte) (end int) {
+func lastRecord(b []byte, d dialect) (end int) {
+	delimiter := d.delimiter
 	for i := 0; ; {
-		q := bytes.IndexByte(b[i:], '"')
+		q := -1
+		if d.quote != 0 {
+			q = bytes.IndexByte(b[i:], d.quote)
+		}
 		if q < 0 {
 			if e := lastLine(b[i:]); e > 0 {
 				end = i + e
@@ -231,7 +259,7 @@ func lastRecord(b []byte, delimiter byte) (end int) {
 		if q > 0 && b[q-1] != delimiter { // the line before ends at the quote
 			end = q
 		}
-		close, _, ok := closing(b, q+1)
+		close, _, ok := closing(b, q+1, d.quote)
 		if !ok || close+1 == len(b) {
 			return end
 		}

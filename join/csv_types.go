@@ -273,10 +273,15 @@ func parseStamp(f []byte) (s stamp, ok bool) {
 			s.class |= csvNano
 		}
 	}
-	if s.sec < math.MinInt64/1_000_000_000+1 || s.sec > math.MaxInt64/1_000_000_000-1 {
+	if far(s.sec) {
 		s.class |= csvFar
 	}
 	return s, true
+}
+
+// far tells that nanoseconds since 1970 do not fit int64.
+func far(sec int64) bool {
+	return sec < math.MinInt64/1_000_000_000+1 || sec > math.MaxInt64/1_000_000_000-1
 }
 
 // csvType is the type of a column whose fields were these.

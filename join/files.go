@@ -28,17 +28,20 @@ type Reader struct {
 	path   string
 	schema *arrow.Schema
 	rows   int64
-	size   int64                             // about, of its text or file
-	next   func() (arrow.RecordBatch, error) // a batch that the reader owns; io.EOF at the end
-	pick   func(columns []int)               // reads these columns only; nil where that saves nothing
-	within func(bytes int64) error           // makes batches of about so many bytes; nil where they are what they are
-	close  func() error
-	made   []witness    // of text, by column
-	text   *textFile    // where it is one
-	pq     *parquetFile // where it is one
-	cols   []int        // where set: these columns, of batches that have more
-	cur    arrow.RecordBatch
-	err    error
+	size   int64 // about, of its text or file
+	// formats are those of its files, in their order
+	formats []Format
+	next    func() (arrow.RecordBatch, error) // a batch that the reader owns; io.EOF at the end
+	pick    func(columns []int)               // reads these columns only; nil where that saves nothing
+	within  func(bytes int64) error           // makes batches of about so many bytes; nil where they are what they are
+	close   func() error
+	made    []witness    // of text, by column
+	text    *textFile    // where it is one
+	pq      *parquetFile // where it is one
+	live    *live        // where set, it comes through a pipe, and is read as it comes
+	cols    []int        // where set: these columns, of batches that have more
+	cur     arrow.RecordBatch
+	err     error
 }
 
 // broken is what catch says of a decoder's panic.
@@ -180,6 +183,12 @@ func (r *Reader) ipc(f *os.File) error {
 	if err != nil {
 		return fmt.Errorf("not a readable Arrow file or stream: %w", err)
 	}
+	r.arrowBatches(sr, f.Close)
+	return nil
+}
+
+// arrowBatches reads the batches of an Arrow stream.
+func (r *Reader) arrowBatches(sr *ipc.Reader, end func() error) {
 	r.schema = arrow.NewSchema(sr.Schema().Fields(), nil)
 	r.next = func() (arrow.RecordBatch, error) {
 		if !sr.Next() {
@@ -192,8 +201,7 @@ func (r *Reader) ipc(f *os.File) error {
 		rec.Retain()
 		return rec, sound(rec)
 	}
-	r.close = func() error { sr.Release(); return f.Close() }
-	return nil
+	r.close = func() error { sr.Release(); return end() }
 }
 
 // sound checks what an Arrow file says of its columns: offsets, indices and lengths are used as they stand afterwards.
@@ -417,7 +425,10 @@ func (w *Writer) end(whole bool) error {
 // created. It is for a process that has to end at once, while a call that cannot be interrupted still runs.
 func RemoveHidden() { files.RemoveHidden() }
 
-type ipcEncoder struct{ w *ipc.FileWriter }
+type ipcEncoder struct {
+	w     *ipc.FileWriter
+	flush func() error // after each batch
+}
 
 func newIPCEncoder(w *Writer, schema *arrow.Schema, packing string) (encoder, error) {
 	options := []ipc.Option{ipc.WithSchema(schema)}
@@ -432,7 +443,11 @@ func newIPCEncoder(w *Writer, schema *arrow.Schema, packing string) (encoder, er
 		return nil, fmt.Errorf("as an Arrow file: %w", err)
 	}
 	if !slices.ContainsFunc(schema.Fields(), func(f arrow.Field) bool { return hasDictionary(f.Type) }) {
-		return ipcEncoder{fw}, nil
+		flush := func() error { return nil }
+		if w.out != nil && !w.out.Regular {
+			flush = w.buf.Flush // someone may read what is there
+		}
+		return ipcEncoder{fw, flush}, nil
 	}
 	e := &spoolEncoder{out: fw, schema: schema}
 	beside := "" // the folder of temporary files
@@ -447,7 +462,7 @@ func newIPCEncoder(w *Writer, schema *arrow.Schema, packing string) (encoder, er
 	return e, nil
 }
 
-func (e ipcEncoder) write(rec arrow.RecordBatch) error { return e.w.Write(rec) }
+func (e ipcEncoder) write(rec arrow.RecordBatch) error { return cmp.Or(e.w.Write(rec), e.flush()) }
 func (e ipcEncoder) finish() error                     { return e.w.Close() }
 
 func hasDictionary(t arrow.DataType) bool {

@@ -207,9 +207,9 @@ func TestBadFiles(t *testing.T) {
 		{file("noname", ""), "no known file format"},
 		{filepath.Join(dir, "absent.csv"), "no such file"},
 		{file("e.csv", ""), "no header line"},
-		{file("e.parquet", ""), "not a readable Parquet file"},
+		{file("e.parquet", ""), "not a Parquet file: it is empty"},
 		{file("e.arrow", ""), "not a readable Arrow file"},
-		{file("cut.parquet", string(bytes[:len(bytes)-9])), "not a readable Parquet file"},
+		{file("cut.parquet", string(bytes[:len(bytes)-9])), "not a whole Parquet file"},
 		{file("cut.arrow", "ARROW1\x00\x00nonsense"), "Arrow file"},
 		{file("short.csv", "a,b\n1,2\n\n3\n"), "line 4: 1 fields, where the header has 2"},
 		{file("quote.csv", "a,b\n1,\"2\n"), "without its closing quote"},
@@ -324,7 +324,7 @@ func TestInferCSV(t *testing.T) {
 		{"", "null"},
 	}
 	for _, c := range cases {
-		f, err := openCSV(bytesSource([]byte("h,x\n"+strings.ReplaceAll(c.fields, " ", ",y\n")+",y\n")), ',')
+		f, err := openCSV(bytesSource([]byte("h,x\n"+strings.ReplaceAll(c.fields, " ", ",y\n")+",y\n")), dialect{',', '"', nil}, nil)
 		if err != nil {
 			t.Fatal(c.fields, err)
 		}
@@ -356,7 +356,7 @@ func TestScanCSV(t *testing.T) {
 				if one {
 					src = func() (io.ReadCloser, error) { return io.NopCloser(oneByte{strings.NewReader(c.in)}), nil }
 				}
-				f, err := openCSV(src, ',')
+				f, err := openCSV(src, dialect{',', '"', nil}, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -443,7 +443,7 @@ func FuzzCSV(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	all := func(t *testing.T, in []byte) (*arrow.Schema, [][]string, []byte) {
-		f, err := openCSV(bytesSource(in), ',')
+		f, err := openCSV(bytesSource(in), dialect{',', '"', nil}, nil)
 		if err != nil {
 			return nil, nil, nil
 		}
@@ -562,8 +562,10 @@ func TestErrorSaysWhatMadeAKeyText(t *testing.T) {
 		os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666)
 	}
 	for _, c := range []struct{ build, probe, want string }{
-		{"text.csv", "good.csv", `hold different things, text and an integer: cast one of them; line 5 of ` + dir + `/text.csv made it so, with "n/a"`},
-		{"good.csv", "text.csv", `hold different things, an integer and text: cast one of them; line 5 of ` + dir + `/text.csv made it so, with "n/a"`},
+		{"text.csv", "good.csv", `hold different things, text and an integer: with the types k=text (--types) they fit; line 5 of ` + dir +
+			`/text.csv made it so, with "n/a" (--null n/a if it means no value)`},
+		{"good.csv", "text.csv", `hold different things, an integer and text: with the types k=text (--types) they fit; line 5 of ` + dir +
+			`/text.csv made it so, with "n/a"`},
 		{"mixed.csv", "good.csv", `line 5 of ` + dir + `/mixed.csv made it so, with "7"`},
 		{"real.csv", "good.csv", `line 6 of ` + dir + `/real.csv made it so, with "x"`},
 	} {

@@ -18,7 +18,8 @@ type folderColumn struct {
 }
 
 // inFolders is a file with columns of its folders' names: a schema that has them, where they stand, and what they are.
-// places are those of the schema's other columns in the file.
+// places are those of the schema's other columns in the file. It is nil where a column is of a type that the library
+// has to write.
 func (p *parquetFile) inFolders(s *arrow.Schema, places, at []int, values []scalar.Scalar) (*parquetFile, error) {
 	out := *p
 	out.schema = s
@@ -39,6 +40,9 @@ func (p *parquetFile) inFolders(s *arrow.Schema, places, at []int, values []scal
 		}
 		col := columns.Column(0)
 		k := &folderColumn{col: col, value: vecOf([]arrow.Array{a}, col), null: a.IsNull(0)}
+		if k.value == nil {
+			return nil, nil
+		}
 		k.value.valid = nil
 		switch a := a.(type) {
 		case *array.Int64:

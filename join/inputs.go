@@ -1,7 +1,6 @@
 package join
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -12,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/apache/arrow-go/v18/arrow"
-	"github.com/apache/arrow-go/v18/arrow/ipc"
 
 	"github.com/warpmap/warpmap/internal/files"
 )
@@ -95,11 +93,26 @@ func Open(path string) (*Reader, error) { return OpenAs(path, "") }
 // such a type if it holds every value of the column exactly; otherwise the column is a string column. CSV and TSV have
 // a header line; empty fields are nulls, and "" is an empty string. JSON lines are objects, whose members are columns;
 // nested values become strings of JSON. A column without values has the null type.
-func OpenAs(path string, format Format) (*Reader, error) {
+func OpenAs(path string, format Format) (*Reader, error) { return openAs(path, format, TextOptions{}) }
+
+// openAs is OpenAs with options for text.
+func openAs(path string, format Format, text TextOptions) (*Reader, error) {
+	r, f, format, err := begin(path, format)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.open(f, format, text); err != nil {
+		return nil, r.fail(err)
+	}
+	return r, nil
+}
+
+// begin opens a file, and gives the format that its name tells, where none is given.
+func begin(path string, format Format) (*Reader, *os.File, Format, error) {
 	r, f := &Reader{path: path, rows: -1}, os.Stdin
 	if format == "" {
 		if format, _ = named(path); format == "" && strings.Contains(filepath.Base(path), ".") {
-			return nil, r.fail(errNoFormat(""))
+			return nil, nil, "", r.fail(errNoFormat(""))
 		}
 	}
 	if path == "-" {
@@ -107,17 +120,14 @@ func OpenAs(path string, format Format) (*Reader, error) {
 	} else {
 		var err error
 		if f, err = os.Open(path); err != nil {
-			return nil, ofInput(err)
+			return nil, nil, "", ofInput(err)
 		}
 	}
-	if err := r.open(f, format); err != nil {
-		return nil, r.fail(err)
-	}
-	return r, nil
+	return r, f, format, nil
 }
 
 // open reads a file's columns. It takes care of the file.
-func (r *Reader) open(f *os.File, format Format) (err error) {
+func (r *Reader) open(f *os.File, format Format, text TextOptions) (err error) {
 	defer func() {
 		if err != nil {
 			f.Close()
@@ -146,7 +156,7 @@ func (r *Reader) open(f *os.File, format Format) (err error) {
 	if s, err = f.Stat(); err != nil {
 		return err
 	}
-	r.size = s.Size()
+	r.size, r.formats = s.Size(), []Format{format}
 	r.close = f.Close
 	return catch(decoding(format.text()), func() error {
 		switch format {
@@ -155,7 +165,7 @@ func (r *Reader) open(f *os.File, format Format) (err error) {
 		case Arrow:
 			return r.ipc(f)
 		}
-		return r.openText(f, format)
+		return r.openText(f, format, text)
 	})
 }
 
@@ -196,11 +206,8 @@ func told(f *os.File) (Format, error) {
 	if err != nil && err != io.EOF {
 		return "", err
 	}
-	switch first = first[:n]; {
-	case bytes.HasPrefix(first, []byte("PAR1")):
-		return Parquet, nil
-	case bytes.HasPrefix(first, ipc.Magic), bytes.HasPrefix(first, []byte{0xff, 0xff, 0xff, 0xff}):
-		return Arrow, nil
+	if f := toldBy(first[:n]); f != "" {
+		return f, nil
 	}
 	return "", errNoFormat("; or say which it is")
 }
@@ -230,9 +237,10 @@ type textFile struct {
 
 // textColumn is what was seen of a column.
 type textColumn struct {
-	name string
-	seen int
-	made witness // of what made it its type
+	name  string
+	given arrow.DataType // its type, where that was given
+	seen  int            // what makes its type, where not
+	made  witness        // of what made it so
 }
 
 // witness is a value that made its column's type what it is.
@@ -257,20 +265,22 @@ func (c *textColumn) see(s sighting, lines int64) {
 	}
 }
 
-func (c textColumn) typ() arrow.DataType { return csvType(c.seen) }
+func (c textColumn) typ() arrow.DataType {
+	if c.given != nil {
+		return c.given
+	}
+	return csvType(c.seen)
+}
 
-func (r *Reader) openText(f *os.File, format Format) error {
+func (r *Reader) openText(f *os.File, format Format, text TextOptions) error {
 	src, err := unpacked(f)
 	if err != nil {
 		return err
 	}
-	switch format {
-	case CSV:
-		r.text, err = openCSV(src, ',')
-	case TSV:
-		r.text, err = openCSV(src, '\t')
-	default:
-		r.text, err = openJSON(src)
+	if format == JSONL {
+		r.text, err = openJSON(src, text.Types)
+	} else {
+		r.text, err = openCSV(src, text.dialect(format), text.Types)
 	}
 	if err != nil {
 		return err
@@ -292,7 +302,7 @@ func (r *Reader) asText(key func(name string) bool) {
 	}
 	columns := slices.Clone(r.text.columns)
 	for i, c := range columns {
-		if c.seen != 0 && !key(c.name) {
+		if c.seen != 0 && c.given == nil && !key(c.name) {
 			columns[i].seen |= csvText
 		}
 	}

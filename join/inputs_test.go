@@ -277,12 +277,18 @@ func TestHiveFolders(t *testing.T) {
 	write(t, dir+"/p/day=2024-02-29/x.parquet", reader(t, []column{{"k", arrow.PrimitiveTypes.Int64, []any{4}}}))
 	write(t, dir+"/p/day=2024-03-01/x.parquet", reader(t, []column{{"k", arrow.PrimitiveTypes.Int64, []any{5}}}))
 	put(t, dir+"/own/k=7/a.csv", "k,v\n1,x\n")
+	for _, null := range []string{"NULL", "null", "__HIVE_DEFAULT_PARTITION__", "3"} { // DuckDB reads the four so
+		put(t, dir+"/nulls/n="+null+"/a.csv", "k\n1\n")
+	}
+	put(t, dir+"/nothing/n=NULL/a.csv", "k\n1\n")
 	for _, c := range []struct{ name, want string }{
 		{dir + "/y", `k int64, year int64, city utf8, | 1 2023 "Köln" | 2 2024 null | 3 2024 null`},
 		{dir + "/y/*/*/*.csv", `k int64, year int64, city utf8, | 1 2023 "Köln" | 2 2024 null | 3 2024 null`},
 		{dir + "/y/year=2023", `k int64, city utf8, | 1 "Köln"`},
 		{dir + "/p", `k int64, day date32, | 4 "2024-02-29" | 5 "2024-03-01"`},
 		{dir + "/own", `k int64, v utf8, | 7 "x"`},
+		{dir + "/nulls", `k int64, n int64, | 1 3 | 1 null | 1 null | 1 null`},
+		{dir + "/nothing", `k int64, n utf8, | 1 null`},
 	} {
 		if got := allRows(t, "", c.name); got != c.want {
 			t.Errorf("%s:\n%s\nwant\n%s", c.name, got, c.want)
@@ -321,7 +327,7 @@ func TestHiveFolders(t *testing.T) {
 func TestFoldersByColumns(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	dir := t.TempDir()
-	city := []string{"K%C3%B6ln", nullPartition, "Bonn"}
+	city := []string{"K%C3%B6ln", "__HIVE_DEFAULT_PARTITION__", "Bonn"}
 	for y := range 3 {
 		for c := range 3 {
 			path := fmt.Sprintf("%s/p/year=%d/day=2024-0%d-01/city=%s", dir, 2020+y, 1+c, city[(y+c)%3])

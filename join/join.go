@@ -11,6 +11,13 @@
 // the row numbers. So the rows and their order are the same as without parts. A part that is still too large is split
 // again. All rows of one key are in memory together. The files have no name once they are open.
 //
+// # Pipes
+//
+// A probe side that can be read once is joined as it comes, if the types of its columns need not be found: an Arrow
+// stream, or CSV where the output is CSV or a count, or Options.Text has the types of the columns that come out. A
+// block of rows is what has come, and what comes of it is written at once. Columns of CSV are text, and keys are read
+// as the build side's types; a value that does not fit is an error. All else goes to a temporary file first.
+//
 // # Keys
 //
 // Numbers, text, binary values, UUIDs, booleans, dates, times, timestamps and durations can be keys. Values are
@@ -138,8 +145,9 @@ type Options struct {
 	// Build, Probe and Out are for Run: the names of the inputs, as OpenAll takes them, and the name of the output, as
 	// CreateAs takes it. If Out is "-" or empty, the output goes to standard output as CSV.
 	Build, Probe, Out        string
-	MoreBuild, MoreProbe     []string // inputs beside the first of each side
-	BuildFormat, ProbeFormat Format   // the formats of the inputs, where names do not tell
+	MoreBuild, MoreProbe     []string    // inputs beside the first of each side
+	BuildFormat, ProbeFormat Format      // the formats of the inputs, where names do not tell
+	Text                     TextOptions // of both sides
 
 	On  []Pair // the key columns, at least one pair
 	How How
@@ -240,8 +248,9 @@ func (o Options) writeOptions() WriteOptions {
 //
 // An output may take the place of an input; CheckOutput tells whether it would.
 //
-// Errors: a file that cannot be read; a key column that is missing (the error lists the columns that there are) or has
-// a type that cannot be a key; a build side whose keys do not fit into the device's memory; the context's error.
+// Errors: an *OptionError of what Options say, such as a column that is missing (the error lists the columns that there
+// are); an *InputError of a file that cannot be read, or has a key column of a type that cannot be a key; a build side
+// whose keys do not fit into the device's memory; the context's error.
 func Run(ctx context.Context, d *device.Device, o Options) (Summary, error) {
 	return runTuned(ctx, d, o, tuning{})
 }
@@ -256,7 +265,7 @@ func run(ctx context.Context, d *device.Device, o Options, t tuning) (Summary, e
 	if o.Out == "" {
 		o.Out = "-"
 	}
-	if err := o.writeOptions().check(o.Out); err != nil {
+	if err := cmp.Or(o.writeOptions().check(o.Out), o.Text.check()); err != nil {
 		return Summary{}, err
 	}
 	buildFiles, err := expandAll(o.BuildFormat, append([]string{o.Build}, o.MoreBuild...))
@@ -270,17 +279,23 @@ func run(ctx context.Context, d *device.Device, o Options, t tuning) (Summary, e
 	if err := once(slices.Concat(buildFiles, probeFiles)); err != nil {
 		return Summary{}, err
 	}
-	build, err := openFiles(o.BuildFormat, buildFiles)
+	build, err := openFiles(o.BuildFormat, buildFiles, o.Text)
 	if err != nil {
 		return Summary{}, err
 	}
 	defer build.Close()
-	probe, err := openFiles(o.ProbeFormat, probeFiles)
+	probe, err := o.openProbe(probeFiles, build)
 	if err != nil {
 		return Summary{}, err
 	}
 	defer probe.Close()
+	if err := o.Text.checkUse(build, probe); err != nil {
+		return Summary{}, err
+	}
 	if _, err := planKeys(build.Schema(), probe.Schema(), o.On, o.NullsEqual); err != nil {
+		if errors.As(err, new(*OptionError)) {
+			return Summary{}, o.Text.otherDelimiter(err, build, probe)
+		}
 		return Summary{}, ofInput(because(err, build, probe))
 	}
 	if f, _ := o.writeOptions().format(o.Out); (f == CSV || f == TSV) && !o.Count {
@@ -346,7 +361,12 @@ func (j *joiner) files(ctx context.Context, build, probe *Reader, plan *output, 
 		return err
 	}
 	if n > 1 {
-		return catch(brokeOff, func() error { return j.parted(ctx, build, probe, plan, out, n, most) })
+		defer context.AfterFunc(ctx, probe.interrupt)()
+		err := catch(brokeOff, func() error { return j.parted(ctx, build, probe, plan, out, n, most) })
+		if err == nil && probe.isLive() && ctx.Err() != nil { // what came is not all
+			err = context.Cause(ctx)
+		}
+		return err
 	}
 	if probe.pq != nil && (out == nil || out.columns() != nil) {
 		return catch(brokeOff, func() error { return j.columns(ctx, build, probe, plan, out) })

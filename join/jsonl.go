@@ -14,8 +14,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// openJSON reads JSON lines to their end and finds the columns, what made each its type, and the number of rows.
-func openJSON(src textSource) (*textFile, error) {
+// openJSON reads JSON lines to their end and finds the columns, what made each its type where none is given, and the
+// number of rows.
+func openJSON(src textSource, given Types) (*textFile, error) {
 	in, err := src()
 	if err != nil {
 		return nil, err
@@ -39,7 +40,7 @@ func openJSON(src textSource) (*textFile, error) {
 		for _, name := range b.names {
 			if _, ok := places[name]; !ok {
 				places[name] = len(f.columns)
-				f.columns = append(f.columns, textColumn{name: name})
+				f.columns = append(f.columns, textColumn{name: name, given: given[name]})
 			}
 		}
 		for _, s := range b.sightings {
@@ -48,9 +49,9 @@ func openJSON(src textSource) (*textFile, error) {
 		lines += b.lines
 		f.rows += int64(b.rows)
 	}
-	names := make([]string, len(f.columns))
+	names, fixed := make([]string, len(f.columns)), make([]bool, len(f.columns))
 	for i, c := range f.columns {
-		names[i] = c.name
+		names[i], fixed[i] = c.name, c.given != nil
 	}
 	f.read = func(types []arrow.DataType, schema *arrow.Schema) (next func() (arrow.RecordBatch, error), stop func(),
 		err error) {
@@ -58,7 +59,7 @@ func openJSON(src textSource) (*textFile, error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		block, end := jsonBlocks(in, func(b []byte) (*textBatch, error) { return jsonColumns(b, names, types) })
+		block, end := jsonBlocks(in, func(b []byte) (*textBatch, error) { return jsonColumns(b, names, types, fixed) })
 		return records(schema, 0, block), func() { end(); in.Close() }, nil
 	}
 	return f, nil
@@ -230,8 +231,8 @@ func textOf(to, value []byte) ([]byte, error) {
 	return append(to, value...), nil
 }
 
-// jsonColumns makes columns of a block's values, as if they were the fields of CSV.
-func jsonColumns(b []byte, names []string, types []arrow.DataType) (*textBatch, error) {
+// jsonColumns makes columns of a block's values, as if they were the fields of CSV. given tells whose type was given.
+func jsonColumns(b []byte, names []string, types []arrow.DataType, given []bool) (*textBatch, error) {
 	known := map[string]int{}
 	for i, name := range names {
 		known[name] = i
@@ -244,7 +245,7 @@ func jsonColumns(b []byte, names []string, types []arrow.DataType) (*textBatch, 
 	}}
 	t := tokens.Get().(*csvTokens)
 	defer tokens.Put(t)
-	t.b = make([]byte, 0, len(b))
+	t.b, t.dialect = make([]byte, 0, len(b)), dialect{}
 	t.empty(len(names))
 	rows, err := eachMember(b, func(row int, name, value []byte, _ int) error {
 		t.upTo(row + 1)
@@ -277,16 +278,27 @@ func jsonColumns(b []byte, names []string, types []arrow.DataType) (*textBatch, 
 		if typ == nil {
 			continue
 		}
-		column, err := csvColumn(t, c, typ)
+		column, err := csvColumn(t, c, typ, given[c])
 		if err != nil {
 			if e, ok := err.(*lineError); ok { // its line is not that of the file
-				err = e.err
+				e.line = jsonLine(b, e.row)
 			}
 			return nil, ofColumn(err, names[c])
 		}
 		out.columns = append(out.columns, column)
 	}
 	return out, nil
+}
+
+// jsonLine is the line of a block that has a row.
+func jsonLine(b []byte, row int) (line int64) {
+	eachMember(b, func(r int, _, _ []byte, place int) error {
+		if r == row {
+			line = 1 + int64(bytes.Count(b[:place], []byte{'\n'}))
+		}
+		return nil
+	})
+	return line
 }
 
 // jsonRows writes rows as JSON lines: an object a line, with all columns, nulls too. Dates and times are strings as in

@@ -60,12 +60,16 @@ func ParseOn(s string) ([]Pair, error) {
 
 // FormatOn is the inverse of ParseOn: it writes key columns as a list that ParseOn reads.
 func FormatOn(pairs []Pair) string {
-	esc := strings.NewReplacer(`\`, `\\`, `,`, `\,`, `=`, `\=`)
 	var s []string
 	for _, p := range pairs {
-		s = append(s, esc.Replace(p.Build)+"="+esc.Replace(p.Probe))
+		s = append(s, escaped(p.Build)+"="+escaped(p.Probe))
 	}
 	return strings.Join(s, ",")
+}
+
+// escaped is a name as ParseOn and ParseTypes read it.
+func escaped(name string) string {
+	return strings.NewReplacer(`\`, `\\`, `,`, `\,`, `=`, `\=`).Replace(name)
 }
 
 // ParseNames reads a list of columns in the form of the command's --select: names separated by commas. A backslash
@@ -210,7 +214,7 @@ type keyPlan struct {
 // planKeys finds the key columns on both sides and lays out the packed key.
 func planKeys(build, probe *arrow.Schema, on []Pair, nullsEqual bool) (*keyPlan, error) {
 	if len(on) == 0 {
-		return nil, fmt.Errorf("no key columns: name at least one pair, build_col=probe_col")
+		return nil, &OptionError{"no key columns: name at least one pair, build_col=probe_col"}
 	}
 	p := &keyPlan{wide: nullsEqual, nullsEqual: nullsEqual}
 	total := 0
@@ -233,13 +237,13 @@ func planKeys(build, probe *arrow.Schema, on []Pair, nullsEqual bool) (*keyPlan,
 		case bd.kind == "null" || rd.kind == "null":
 			k.none, k.bytes = true, 1
 		case bd.kind != rd.kind:
-			text := fmt.Sprintf(
-				"key columns %s (build, %s) and %s (probe, %s) hold different things, %s and %s: cast one of them",
-				o.Build, build.Field(b).Type, o.Probe, probe.Field(r).Type, kindNames[bd.kind], kindNames[rd.kind])
+			e := &keyTypeError{side: "build", column: b, both: &[2]int{b, r}, advice: "cast one of them",
+				text: fmt.Sprintf("key columns %s (build, %s) and %s (probe, %s) hold different things, %s and %s",
+					o.Build, build.Field(b).Type, o.Probe, probe.Field(r).Type, kindNames[bd.kind], kindNames[rd.kind])}
 			if rd.kind == "string" {
-				return nil, &keyTypeError{"probe", r, text}
+				e.side, e.column = "probe", r
 			}
-			return nil, &keyTypeError{"build", b, text}
+			return nil, e
 		case bd.kind == "decimal":
 			// Here, too, the finer side is divided: no number is too large for that.
 			k.buildDrop, k.probeDrop = int(max(0, bd.unit-rd.unit)), int(max(0, rd.unit-bd.unit))
@@ -300,7 +304,8 @@ func keyColumn(side string, s *arrow.Schema, name string) (int, domain, error) {
 	at := s.FieldIndices(name)
 	switch len(at) {
 	case 0:
-		return 0, domain{}, fmt.Errorf("the %s side has no column %q; its columns: %s", side, name, columnNames(s))
+		return 0, domain{}, &OptionError{fmt.Sprintf("the %s side has no column %q; its columns: %s", side, name,
+			columnNames(s))}
 	case 1:
 	default:
 		return 0, domain{}, fmt.Errorf("the %s side has %d columns named %q: rename all but one", side, len(at), name)
@@ -308,9 +313,10 @@ func keyColumn(side string, s *arrow.Schema, name string) (int, domain, error) {
 	t := s.Field(at[0]).Type
 	d, ok := domainOf(t)
 	if !ok {
-		return 0, domain{}, &keyTypeError{side, at[0], fmt.Sprintf(
-			"key column %q of the %s side is %s: not a key type (numbers, text, binary values, UUIDs, booleans, "+
-				"dates, times, timestamps and durations are)", name, side, t)}
+		return 0, domain{}, &keyTypeError{side: side, column: at[0],
+			text: fmt.Sprintf("key column %q of the %s side is %s", name, side, t),
+			advice: "not a key type (numbers, text, binary values, UUIDs, booleans, dates, times, timestamps and " +
+				"durations are)"}
 	}
 	return at[0], d, nil
 }
@@ -319,10 +325,12 @@ func keyColumn(side string, s *arrow.Schema, name string) (int, domain, error) {
 type keyTypeError struct {
 	side   string
 	column int
+	both   *[2]int // of a pair that does not fit: its columns on the build and on the probe side
 	text   string
+	advice string
 }
 
-func (e *keyTypeError) Error() string { return e.text }
+func (e *keyTypeError) Error() string { return e.text + ": " + e.advice }
 
 // kindNames are the kinds of key columns as an error says them.
 var kindNames = map[string]string{"integer": "an integer", "date": "a date", "time": "a time",

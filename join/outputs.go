@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"slices"
@@ -62,14 +63,27 @@ func (o WriteOptions) format(path string) (Format, string) {
 // check says what is wrong with an output before anything is read.
 func (o WriteOptions) check(path string) error {
 	f, packing := o.format(path)
-	if f == "" && path != nowhere {
-		return fmt.Errorf("%s: %w", path, errNoFormat("; or - for CSV on standard output"))
+	name := path
+	if path == "-" {
+		name = "standard output"
 	}
-	if o.RowsPerFile < 0 || o.RowsPerFile > 0 && path == "-" {
-		return fmt.Errorf("%s: %d rows a file: want a number above 0, and a folder", path, o.RowsPerFile)
+	if f == "" && path != nowhere {
+		return &OptionError{fmt.Sprintf("%s: %s", name, errNoFormat("; or - for CSV on standard output"))}
+	}
+	switch {
+	case o.RowsPerFile < 0:
+		return &OptionError{fmt.Sprintf("%d rows a file: want a number above 0", o.RowsPerFile)}
+	case o.RowsPerFile > 0 && path == "-":
+		return &OptionError{fmt.Sprintf("%d rows a file, on standard output: want the name of a folder as the output",
+			o.RowsPerFile)}
 	}
 	if can := compressionsOf(f); packing != "" && f != "" && !slices.Contains(can, packing) {
-		return fmt.Errorf("%s: %s compressed with %s: want one of %s", path, f, packing, strings.Join(can, ", "))
+		return &OptionError{fmt.Sprintf("%s: %s compressed with %s: want one of %s", name, f, packing,
+			strings.Join(can, ", "))}
+	}
+	if _, says := named(path); f.text() && !o.folder(path) && says != "" && packing != says {
+		return &OptionError{fmt.Sprintf("%s: the name says %s, and the compression is %s: want another name, or %s",
+			path, says, packing, says)}
 	}
 	return nil
 }
@@ -143,6 +157,10 @@ func (w *Writer) begin(path string, schema *arrow.Schema, o WriteOptions, pq par
 		size = 1 << 20
 	}
 	w.buf = bufio.NewWriterSize(w.out, size)
+	text := io.Writer(w.buf)
+	if path == "-" || !w.out.Regular { // someone may read what is there
+		text = prompt{w.buf}
+	}
 	format, packing := o.format(path)
 	err = catch("cannot be written", func() (err error) {
 		switch format {
@@ -159,11 +177,11 @@ func (w *Writer) begin(path string, schema *arrow.Schema, o WriteOptions, pq par
 		case Arrow:
 			w.enc, err = newIPCEncoder(w, schema, packing)
 		case JSONL:
-			w.enc, err = newTextEncoder(w.buf, schema, jsonRows{}, packing)
+			w.enc, err = newTextEncoder(text, schema, jsonRows{}, packing)
 		case TSV:
-			w.enc, err = newTextEncoder(w.buf, schema, csvRows{'\t'}, packing)
+			w.enc, err = newTextEncoder(text, schema, csvRows{'\t'}, packing)
 		default:
-			w.enc, err = newTextEncoder(w.buf, schema, csvRows{','}, packing)
+			w.enc, err = newTextEncoder(text, schema, csvRows{','}, packing)
 		}
 		return err
 	})
@@ -173,6 +191,17 @@ func (w *Writer) begin(path string, schema *arrow.Schema, o WriteOptions, pq par
 		return nil, w.fail(err)
 	}
 	return w, nil
+}
+
+// prompt is a buffer that keeps nothing back: what is written to it comes in large pieces, where there are such.
+type prompt struct{ buf *bufio.Writer }
+
+func (p prompt) Write(b []byte) (int, error) {
+	n, err := p.buf.Write(b)
+	if err == nil {
+		err = p.buf.Flush()
+	}
+	return n, err
 }
 
 // parts writes a folder of files.

@@ -43,6 +43,10 @@ func TestFolderAsKeyOfAnotherType(t *testing.T) {
 		}
 	}
 	if err := runs("d", "d", "out.csv", tuned{Options: Options{On: []Pair{{"k", "v"}}}}); err == nil ||
+		!strings.Contains(err.Error(), "with the types v=text (--types) they fit") {
+		t.Error(err)
+	}
+	if err := runs("n.parquet", "f", "out.csv", tuned{Options: Options{On: []Pair{{"k", "k"}}}}); err == nil ||
 		!strings.Contains(err.Error(), "cast one of them") {
 		t.Error(err)
 	}

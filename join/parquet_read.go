@@ -45,7 +45,7 @@ func openParquet(f *os.File, path string) (*parquetFile, error) {
 	props.MaxCompressedPageSize, props.MaxUncompressedPageSize = math.MaxInt32, math.MaxInt32 // what the format can say
 	pf, err := file.NewParquetReader(f, file.WithReadProps(props))
 	if err != nil {
-		return nil, fmt.Errorf("not a readable Parquet file: %w", err)
+		return nil, notParquet(f, err)
 	}
 	if err := checkChunks(pf, f); err != nil {
 		return nil, err
@@ -92,6 +92,26 @@ func openParquet(f *os.File, path string) (*parquetFile, error) {
 		return nil, fmt.Errorf("column %q is a group without columns", s.Field(c).Name)
 	}
 	return p, nil
+}
+
+// notParquet says of a file that the library does not open what it is instead, where its first and last bytes tell.
+func notParquet(f *os.File, err error) error {
+	const mark = "PAR1"
+	about, e := f.Stat()
+	first, last := make([]byte, len(mark)), make([]byte, len(mark))
+	if e == nil {
+		_, e = f.ReadAt(first, 0)
+	}
+	switch {
+	case about != nil && about.Size() == 0:
+		return errors.New("not a Parquet file: it is empty")
+	case e != nil || string(first) != mark && string(first) != "PARE": // encrypted
+		return errors.New("not a Parquet file: it does not begin with " + mark)
+	}
+	if _, e := f.ReadAt(last, about.Size()-int64(len(mark))); e == nil && string(last) != string(first) {
+		return errors.New("not a whole Parquet file: its end, where the columns are listed, is missing")
+	}
+	return fmt.Errorf("not a readable Parquet file: %w", err)
 }
 
 func (r *Reader) parquet(f *os.File) error {

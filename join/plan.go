@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/apache/arrow-go/v18/arrow"
 )
@@ -92,11 +93,12 @@ func (p *output) choose(names []string) error {
 		at := p.schema.FieldIndices(name)
 		switch {
 		case len(at) == 0:
-			return fmt.Errorf("the output has no column %q to select; its columns: %s", name, columnNames(p.schema))
+			return &OptionError{fmt.Sprintf("the output has no column %q to select; its columns: %s", name,
+				columnNames(p.schema))}
 		case len(at) > 1:
 			return fmt.Errorf("the output has %d columns named %q: rename all but one", len(at), name)
 		case slices.Contains(names[:i], name):
-			return fmt.Errorf("column %q is selected twice", name)
+			return &OptionError{fmt.Sprintf("column %q is selected twice", name)}
 		}
 		fields, from = append(fields, p.schema.Field(at[0])), append(from, p.columns[at[0]])
 	}
@@ -165,7 +167,39 @@ func payloadColumns(build *arrow.Schema, o Options) []int {
 	return out
 }
 
-// because adds to an error of a key column in a CSV file which field made it so.
+// typesThatFit are types, in the form of ParseTypes, with which two key columns fit: of those in text, the type of the
+// other where that reads what made them text, or else text for both. They are empty where no types help.
+func typesThatFit(build, probe *Reader, at [2]int) string {
+	sides := [2]*Reader{build, probe}
+	var fields [2]arrow.Field
+	for i, r := range sides {
+		fields[i] = r.schema.Field(at[i])
+	}
+	say := func(f arrow.Field, name string) string { return escaped(f.Name) + "=" + name }
+	for i, r := range sides {
+		own, other := fields[i], fields[1-i]
+		if name := sqlName(other.Type); own.Type.ID() == arrow.STRING && r.takes(at[i]) &&
+			!sides[1-i].takes(at[1-i]) && name != "" &&
+			(r.isLive() || readsAs(r.made[at[i]].value, other.Type)) {
+			return say(own, name)
+		}
+	}
+	var out []string
+	for i, r := range sides {
+		if fields[i].Type.ID() == arrow.STRING {
+			continue
+		}
+		if !r.takes(at[i]) {
+			return ""
+		}
+		if f := say(fields[i], "text"); !slices.Contains(out, f) {
+			out = append(out, f)
+		}
+	}
+	return strings.Join(out, ",")
+}
+
+// because adds to an error of a key column which types make it fit, and of one in text, which field made it so.
 func because(err error, build, probe *Reader) error {
 	var k *keyTypeError
 	if !errors.As(err, &k) {
@@ -175,12 +209,27 @@ func because(err error, build, probe *Reader) error {
 	if k.side == "probe" {
 		r = probe
 	}
+	if k.both != nil {
+		if types := typesThatFit(build, probe, *k.both); types != "" {
+			k.advice = "with the types " + types + " (--types) they fit"
+		}
+	}
 	if k.column >= len(r.made) || r.made[k.column].path == "" {
 		return err
 	}
 	w := r.made[k.column]
+	if w.line == 0 && w.value == "" { // the type was given
+		return err
+	}
 	if w.line == 0 {
 		return fmt.Errorf("%w; the name of a folder made it so, with %q, in %s", err, w.value, w.path)
 	}
+	if slices.Contains(nullWords, strings.ToLower(w.value)) {
+		return fmt.Errorf("%w; line %d of %s made it so, with %q (--null %[4]s if it means no value)", err, w.line,
+			w.path, w.value)
+	}
 	return fmt.Errorf("%w; line %d of %s made it so, with %q", err, w.line, w.path, w.value)
 }
+
+// nullWords are what files often have for a value that is not there, in small letters.
+var nullWords = []string{"null", "na", "n/a", "nan", "none", "nil", `\n`, "-", "?", "."}

@@ -33,6 +33,9 @@ func (j *joiner) probe(ctx context.Context, probe array.RecordReader) error {
 	defer cancel(nil)
 	more, stop := context.WithCancel(ctx) // until there are enough rows
 	defer stop()
+	if r, ok := probe.(*Reader); ok {
+		defer context.AfterFunc(more, r.interrupt)()
+	}
 	blocks, outs := make(chan *block, 1), make(chan arrow.RecordBatch, 1)
 	var reading, writing float64
 	var both crash.WaitGroup
@@ -131,6 +134,11 @@ func (j *joiner) read(ctx context.Context, probe array.RecordReader, blocks chan
 				if err := send(); err != nil {
 					return seconds, err
 				}
+			}
+		}
+		if r, ok := probe.(*Reader); ok && r.isLive() { // nobody knows when more comes
+			if err := send(); err != nil {
+				return seconds, err
 			}
 		}
 	}

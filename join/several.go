@@ -25,9 +25,9 @@ import (
 // (OpenAs).
 //
 // If the path below a folder, or what a pattern matched, has parts key=value, these become columns, behind the file's
-// own. Such a column is int64 or date32 if all of its values are, and otherwise string; __HIVE_DEFAULT_PARTITION__ is a
-// null. All files must have the same columns, in any order. A column of text files has the type that holds the values
-// of all files.
+// own. Such a column is int64 or date32 if all of its values are, and otherwise string; the values
+// __HIVE_DEFAULT_PARTITION__, and NULL in letters of any case, are nulls. All files must have the same columns, in any
+// order. A column of text files has the type that holds the values of all files.
 func OpenAll(format Format, names ...string) (*Reader, error) {
 	files, err := expandAll(format, names)
 	if err != nil {
@@ -36,7 +36,7 @@ func OpenAll(format Format, names ...string) (*Reader, error) {
 	if err := once(files); err != nil {
 		return nil, err
 	}
-	return openFiles(format, files)
+	return openFiles(format, files, TextOptions{})
 }
 
 // expandAll finds the files that names stand for.
@@ -54,7 +54,7 @@ func expandAll(format Format, names []string) (files []inputFile, err error) {
 // once tells which input, that can be read once alone, is given twice: standard input, or a pipe.
 func once(inputs []inputFile) error {
 	if again, err := files.Once(paths(inputs)); err != nil {
-		return ofInput(fmt.Errorf("%s %w", again, err))
+		return &OptionError{fmt.Sprintf("%s %v", again, err)}
 	}
 	return nil
 }
@@ -68,20 +68,20 @@ func paths(inputs []inputFile) []string {
 }
 
 // openFiles opens files as one.
-func openFiles(format Format, files []inputFile) (*Reader, error) {
+func openFiles(format Format, files []inputFile, text TextOptions) (*Reader, error) {
 	if len(files) == 1 && len(files[0].keys) == 0 {
-		return OpenAs(files[0].path, format)
+		return openAs(files[0].path, format, text)
 	}
 	s := &several{}
 	for _, f := range files {
-		r, err := OpenAs(f.path, format)
+		r, err := openAs(f.path, format, text)
 		if err != nil {
 			s.close()
 			return nil, err
 		}
 		s.readers = append(s.readers, r)
 	}
-	r, err := s.reader(files)
+	r, err := s.reader(files, text.Types)
 	if err != nil {
 		s.close()
 		return nil, ofInput(err)
@@ -170,7 +170,10 @@ func realPath(path string) (string, error) {
 // pathKey is a part key=value of a path.
 type pathKey struct{ name, value string }
 
-const nullPartition = "__HIVE_DEFAULT_PARTITION__"
+// nullPartition tells that a folder's value is a null: as Hive and Spark write it, or as DuckDB does and reads it.
+func nullPartition(value string) bool {
+	return value == "__HIVE_DEFAULT_PARTITION__" || strings.EqualFold(value, "NULL")
+}
 
 // expand finds the files that a name stands for.
 func expand(format Format, name string) (out []inputFile, err error) {
@@ -240,7 +243,7 @@ func (s *several) close() (err error) {
 }
 
 // reader makes one of all.
-func (s *several) reader(files []inputFile) (*Reader, error) {
+func (s *several) reader(files []inputFile, types Types) (*Reader, error) {
 	if err := s.unify(); err != nil {
 		return nil, err
 	}
@@ -260,7 +263,7 @@ func (s *several) reader(files []inputFile) (*Reader, error) {
 			rows += r.rows
 		}
 	}
-	keys, err := partitions(files)
+	keys, err := partitions(files, types)
 	if err != nil {
 		return nil, err
 	}
@@ -289,6 +292,9 @@ func (s *several) reader(files []inputFile) (*Reader, error) {
 		fields[i].Metadata = arrow.Metadata{}
 	}
 	out := &Reader{schema: arrow.NewSchema(fields, nil), rows: rows, size: size, made: made, close: s.close}
+	for _, r := range s.readers {
+		out.formats = append(out.formats, r.formats...)
+	}
 	if files := s.parquets(); files != nil {
 		for i, f := range files {
 			if len(keys) == 0 {
@@ -302,7 +308,9 @@ func (s *several) reader(files []inputFile) (*Reader, error) {
 				return nil, err
 			}
 		}
-		out.pq = severalParquet(files)
+		if !slices.Contains(files, nil) {
+			out.pq = severalParquet(files)
+		}
 	}
 	all := out.schema
 	wanted := make([]int, all.NumFields())
@@ -459,10 +467,23 @@ func folderType(seen int) arrow.DataType {
 	return arrow.BinaryTypes.String
 }
 
-// partitions are the columns that the files' folders tell.
-func partitions(files []inputFile) (out []partition, err error) {
+// folderValue is a value that a folder's name says.
+func folderValue(text string, typ arrow.DataType) (scalar.Scalar, error) {
+	if nullPartition(text) {
+		return scalar.MakeNullScalar(typ), nil
+	}
+	a, err := oneValue(text, typ)
+	if err != nil {
+		return nil, err
+	}
+	defer a.Release()
+	return scalar.GetScalar(a, 0)
+}
+
+// partitions are the columns that the files' folders tell, with the types that are given.
+func partitions(files []inputFile, types Types) (out []partition, err error) {
 	for _, k := range files[0].keys {
-		p, seen := partition{}, 0
+		p, seen := partition{made: witness{path: files[0].path, value: k.name + "=" + k.value}}, 0
 		texts := make([]string, len(files))
 		for i, f := range files {
 			at := slices.IndexFunc(f.keys, func(o pathKey) bool { return o.name == k.name })
@@ -470,20 +491,21 @@ func partitions(files []inputFile) (out []partition, err error) {
 				return nil, fmt.Errorf("%s: its folders are not named as those of %s: want %s=… in both", f.path,
 					files[0].path, k.name)
 			}
-			if texts[i] = f.keys[at].value; texts[i] != nullPartition {
-				old := folderType(seen)
-				if seen |= classify([]byte(texts[i])); p.made.path == "" || !arrow.TypeEqual(old, folderType(seen)) {
+			if texts[i] = f.keys[at].value; !nullPartition(texts[i]) {
+				old, first := folderType(seen), seen == 0
+				if seen |= classify([]byte(texts[i])); first || !arrow.TypeEqual(old, folderType(seen)) {
 					p.made = witness{path: f.path, value: k.name + "=" + texts[i]}
 				}
 			}
 		}
 		p.field = arrow.Field{Name: k.name, Type: folderType(seen), Nullable: true}
-		for _, text := range texts {
-			v := scalar.MakeNullScalar(p.field.Type)
-			if text != nullPartition {
-				if v, err = scalar.ParseScalar(p.field.Type, text); err != nil {
-					return nil, err
-				}
+		if t := types[k.name]; t != nil {
+			p.field.Type = t
+		}
+		for i, text := range texts {
+			v, err := folderValue(text, p.field.Type)
+			if err != nil {
+				return nil, fmt.Errorf("%s: the folder %s=%s: %w", files[i].path, k.name, text, err)
 			}
 			p.values = append(p.values, v)
 		}

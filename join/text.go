@@ -22,6 +22,9 @@ var textBlock = 2 << 20
 // maxRecord bounds one record, in bytes: what a missing quote would else make of a file.
 const maxRecord = 256 << 20
 
+// tooLong is the error of a longer record.
+var tooLong = &lineError{line: 1, err: fmt.Errorf("a record of more than %d MiB: is a quote missing?", maxRecord>>20)}
+
 // textSource is the bytes of an input, which can be read from the start any number of times.
 type textSource func() (io.ReadCloser, error)
 
@@ -128,8 +131,7 @@ func blocks(in io.Reader, end func(b []byte) int, send func(b []byte) bool) erro
 		at := end(b)
 		if at == 0 {
 			if len(b) >= maxRecord {
-				return &lineError{line: 1, err: fmt.Errorf("a record of more than %d MiB: is a quote missing?",
-					maxRecord>>20)}
+				return tooLong
 			}
 			rest, size = b, 2*len(b)
 			continue
@@ -205,6 +207,7 @@ type lineError struct {
 	line   int64  // from 1, in the block
 	column string // where it is of one
 	err    error
+	row    int // in the block, where it is of a field
 }
 
 func (e *lineError) Error() string {
@@ -223,7 +226,7 @@ func at(b []byte, place int, err error) error {
 // after moves an error down by the lines before its block.
 func after(err error, lines int64) error {
 	if e, ok := err.(*lineError); ok {
-		return &lineError{e.line + lines, e.column, e.err}
+		return &lineError{line: e.line + lines, column: e.column, err: e.err}
 	}
 	return err
 }

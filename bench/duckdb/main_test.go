@@ -19,13 +19,7 @@ func TestMain(m *testing.M) {
 
 // Every join that the command knows runs, and gives the rows that DuckDB gives.
 func TestJoins(t *testing.T) {
-	dir := t.TempDir()
-	command := filepath.Join(dir, "warpmap")
-	build := exec.Command("go", "build", "-o", command, "./cmd/warpmap")
-	build.Dir = filepath.Join("..", "..")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	dir, command := t.TempDir(), buildCommand(t)
 	if out, err := exec.Command(command, "gen", "tpch", "--sf", "0.01", "--out", dir).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

@@ -67,6 +67,7 @@ func exitCode(err error) int {
 		own   *deviceError
 		fault *device.FaultError
 		build *device.CompileError
+		wrong *join.OptionError
 		input *join.InputError
 		reads *genome.InputError
 		wk    *kmers.FileError
@@ -75,7 +76,8 @@ func exitCode(err error) int {
 	switch {
 	case errors.As(err, &panic):
 		return exitOther
-	case !errors.As(err, &ran) || errors.As(err, &usage) || strings.HasPrefix(err.Error(), "--"):
+	case !errors.As(err, &ran) || errors.As(err, &usage) || errors.As(err, &wrong) ||
+		strings.HasPrefix(err.Error(), "--"):
 		return exitUsage
 	case device.IsOutOfMemory(err) || errors.As(err, &full):
 		return exitMemory

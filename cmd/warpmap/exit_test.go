@@ -45,9 +45,24 @@ func TestExitCodes(t *testing.T) {
 		{exitInput, "join a.csv bad.jsonl --on k --device cpu"},
 		{exitInput, "join a.csv *.nothing --on k --device cpu"},
 		{exitInput, "join a.csv words.csv --on k --device cpu"},
-		{exitInput, "join a.csv a.csv --on nosuch --device cpu"},
+		{exitUsage, "join a.csv a.csv --on nosuch --device cpu"},
+		{exitUsage, "join a.csv a.csv --on k --select nosuch --device cpu"},
+		{exitUsage, "join a.csv a.csv --on k --select k,k --device cpu"},
+		{exitUsage, "join a.csv a.csv --on k --out x.csv.gz --compression zstd --device cpu"},
+		{exitUsage, "join a.csv a.csv --on k --out x.csv --compression brotli --device cpu"},
+		{exitUsage, "join a.csv a.csv --on k --out x.xml --device cpu"},
+		{exitUsage, "join a.csv a.csv --on k --types k=number"},
+		{exitUsage, "join a.csv a.csv --on k --types k=text --types k=date"},
+		{exitUsage, "join a.csv a.csv --on k --types nosuch=text --device cpu"},
+		{exitUsage, "join a.csv a.csv --on k --delimiter ;; --device cpu"},
+		{exitUsage, "join a.csv a.csv --on k --delimiter \" --device cpu"},
+		{exitInput, "join a.csv a.csv --on k --types v=date --device cpu"},
+		{exitUsage, "join a.csv a.csv --on k --table nosuch --device cpu"},
+		{exitUsage, "join - - --on k --format csv --device cpu"},
+		{exitUsage, "join a.csv a.csv --on k --rows-per-file 3 --device cpu"},
 		{exitDevice, "join a.csv a.csv --on k --device cuda:99"},
-		{exitDevice, "join a.csv a.csv --on k --device abacus"},
+		{exitUsage, "join a.csv a.csv --on k --device abacus"},
+		{exitUsage, "devices --device cpu:x"},
 		{exitDevice, "join a.csv a.csv --on k --devices cpu:0,cpu:0"},
 		{exitUsage, "join a.csv a.csv --on k --devices joined"},
 		{exitOther, "join a.csv a.csv --on k --device cpu --out no/where.csv"},
@@ -85,6 +100,44 @@ func TestExitCodes(t *testing.T) {
 	if help := must(t, "join", "--help"); !strings.Contains(help, exitCodes) ||
 		!strings.Contains(root().Long, exitCodes) {
 		t.Errorf("no exit codes in\n%s", help)
+	}
+}
+
+// Messages say what is wanted, in the words of the command line.
+func TestMessages(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for name, text := range map[string]string{"a.csv": "k,v\n1,a\n", "s.csv": "k;v\n1;a\n", "tab.csv": "k\tv\n", "e.parquet": "",
+		"t.parquet": "k,v\n1,2\n", "half.parquet": "PAR1 and no end", "p.csv": "PAR1\x15\xff\n"} {
+		if err := os.WriteFile(name, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for args, want := range map[string]string{
+		"a.csv a.csv --limit -1":                        "--limit -1: want a number that is not negative",
+		"a.csv a.csv --limit x":                         `invalid argument "x" for "--limit" flag: want a whole number`,
+		"a.csv a.csv --limit 9999999999999999999":       `"--limit" flag: want a number that is not so large`,
+		"a.csv a.csv --nulls-equal=maybe":               `invalid argument "maybe" for "--nulls-equal" flag: want true or false`,
+		"a.csv a.csv --device gpu":                      `invalid argument "gpu" for "--device" flag: want auto, cpu, cpu:N, or cuda:N`,
+		"a.csv a.csv --table nosuch":                    `--table: a family "nosuch": want one of dycuckoo, gph`,
+		"a.csv a.csv --null ,":                          `--null ",": want words, separated by commas`,
+		"a.csv a.csv --quote ab":                        `--quote: "ab": want one character of ASCII`,
+		"a.csv a.csv --compression brotli":              "standard output: csv compressed with brotli: want one of none, gzip, zstd",
+		"a.csv a.csv --rows-per-file 3":                 "3 rows a file, on standard output: want the name of a folder",
+		"a.csv a.csv --rows-per-file -3 --out o/":       "-3 rows a file: want a number above 0",
+		"a.csv a.csv --out o.csv.gz --compression zstd": "o.csv.gz: the name says gzip, and the compression is zstd: want another name, or gzip",
+		"a.csv s.csv":                                   "its columns: k;v; if fields have ; between them, say so (--delimiter ';')",
+		"tab.csv a.csv":                                 `if fields have \t between them, say so (--delimiter '\t')`,
+		"a.csv s.csv --delimiter ;":                     "if fields have , between them, say so (--delimiter ',')",
+		"a.csv e.parquet":                               "e.parquet: not a Parquet file: it is empty",
+		"a.csv t.parquet":                               "t.parquet: not a Parquet file: it does not begin with PAR1",
+		"a.csv half.parquet":                            "half.parquet: not a whole Parquet file: its end",
+		"a.csv p.csv":                                   "p.csv: no text: it begins as parquet does",
+		"a.csv a.csv --types w=text":                    `a type for column "w", which no input has; their columns: k, v; k, v`,
+	} {
+		out, _, err := run(t, append([]string{"join", "--on", "k"}, strings.Fields(args)...)...)
+		if err == nil || !strings.Contains(err.Error(), want) || out != "" {
+			t.Errorf("%s: %v, want %q%s", args, err, want, out)
+		}
 	}
 }
 

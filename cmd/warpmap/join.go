@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -49,8 +51,17 @@ Each side is a file, - for standard input, a pattern ('day=*/*.parquet', with **
 with those below it, or several of these separated by commas or given with --build and --probe, one after the other.
 Parts key=value of their folders' names are columns. All files of a side must have the same columns.
 
+A PROBE that is a pipe, as standard input often is, is joined as it comes: an Arrow stream always, and CSV where the
+output is CSV or a count, or --types gives its columns types. Rows come out before it ends, and none go to a file.
+Columns of such CSV are text, and its keys have the types of BUILD's, unless --types says otherwise; a value that does
+not fit is an error. Any other pipe goes to a temporary file first: BUILD, Parquet, whose footer comes last, JSON lines,
+and one of several inputs.
+
 Formats go by file name: ` + strings.Join(join.Suffixes(), ", ") + `, for text with .gz or .zst behind it; --format, or
-one for each, says it where names do not. Compressed text is known by its content. --out - is CSV on standard output. An
+one for each, says it where names do not. Compressed text is known by its content. CSV has commas
+and double quotes, unless --delimiter and --quote say otherwise, and empty fields are NULL, as are the words of --null.
+The columns of text get types that hold all of their values; --types gives some of both sides another type, such as text
+to keys that one side takes for integers. --out - is CSV on standard output. An
 output file appears under its name when it is whole. A name with a slash behind it, or --rows-per-file, makes a folder,
 which appears when all of its files are whole. An output that is one of the inputs, by whatever name, is refused, and so
 is a folder in one that is read. Rows for /dev/null are made and go nowhere. From Parquet to Parquet, columns are read
@@ -60,6 +71,7 @@ the rows go there.`
 
 const joinExample = `  warpmap join orders.parquet lineitem.parquet --on o_orderkey=l_orderkey --out joined.parquet
   warpmap join customers.csv sales.csv --on id=customer --how left
+  warpmap join customers.csv sales.csv --on id=customer --types id=text,customer=text --null NA,NULL
   warpmap join days.parquet events.arrow --on region,day --how anti --out missing.csv --device cpu
   warpmap join orders.parquet lineitem.parquet --on o_orderkey=l_orderkey --count
   warpmap join orders.parquet lineitem.parquet --on o_orderkey=l_orderkey --select l_partkey,o_orderdate --limit 100
@@ -72,7 +84,8 @@ const joinExample = `  warpmap join orders.parquet lineitem.parquet --on o_order
 // joinFlags are those of a join.
 type joinFlags struct {
 	o                                           join.Options
-	on, columns, builds, probes                 []string
+	on, columns, builds, probes, types, nulls   []string
+	delimiter, quote                            string
 	format, buildFormat, probeFormat, outFormat string
 	how, filter                                 string
 	over                                        several
@@ -140,14 +153,72 @@ func (j *joinFlags) options(cmd *cobra.Command, args []string) (err error) {
 		}
 		j.o.Select = append(j.o.Select, names...)
 	}
-	if j.o.Threads < 0 || j.o.Limit < 0 || j.o.Memory < 0 {
-		return fmt.Errorf("--threads %d, --limit %d, --memory %d: want numbers that are not negative", j.o.Threads,
-			j.o.Limit, j.o.Memory)
+	if err := j.text(cmd); err != nil {
+		return err
+	}
+	for _, f := range []struct {
+		flag string
+		is   int64
+	}{{"threads", int64(j.o.Threads)}, {"limit", j.o.Limit}, {"memory", j.o.Memory}} {
+		if f.is < 0 {
+			return fmt.Errorf("--%s %d: want a number that is not negative", f.flag, f.is)
+		}
+	}
+	if t := string(j.o.Table); t != "" && !slices.Contains(families(), t) {
+		return fmt.Errorf("--table: a family %q: want one of %s", t, strings.Join(families(), ", "))
 	}
 	if j.o.Count && cmd.Flags().Changed("out") {
 		return fmt.Errorf("--count and --out %s: a count is written nowhere but on standard output", j.o.Out)
 	}
 	return nil
+}
+
+// text are the options of text inputs.
+func (j *joinFlags) text(cmd *cobra.Command) (err error) {
+	for _, s := range j.types {
+		types, err := join.ParseTypes(s)
+		if err != nil {
+			return fmt.Errorf("--types: %w", err)
+		}
+		for name := range types {
+			if j.o.Text.Types[name] != nil {
+				return fmt.Errorf("--types: column %q is there twice", name)
+			}
+		}
+		if j.o.Text.Types == nil {
+			j.o.Text.Types = join.Types{}
+		}
+		maps.Copy(j.o.Text.Types, types)
+	}
+	for _, s := range j.nulls {
+		words, err := join.ParseNames(s)
+		if err != nil {
+			return fmt.Errorf(`--null %q: want words, separated by commas, with \ before , and \ in a word`, s)
+		}
+		j.o.Text.Nulls = append(j.o.Text.Nulls, words...)
+	}
+	if cmd.Flags().Changed("delimiter") {
+		if j.o.Text.Delimiter, err = oneByte(j.delimiter); err != nil {
+			return fmt.Errorf("--delimiter: %w", err)
+		}
+	}
+	if j.o.Text.NoQuotes = cmd.Flags().Changed("quote") && j.quote == ""; j.quote != "" {
+		if j.o.Text.Quote, err = oneByte(j.quote); err != nil {
+			return fmt.Errorf("--quote: %w", err)
+		}
+	}
+	return nil
+}
+
+// oneByte reads a character between or around fields.
+func oneByte(s string) (byte, error) {
+	if s == `\t` {
+		return '\t', nil
+	}
+	if len(s) != 1 || s[0] >= 0x80 || s[0] == 0 || s[0] == '\n' || s[0] == '\r' {
+		return 0, fmt.Errorf(`%q: want one character of ASCII that ends no line, such as ; or ', or \t for a tab`, s)
+	}
+	return s[0], nil
 }
 
 func (j *joinFlags) run(cmd *cobra.Command, args []string) error {
@@ -242,6 +313,14 @@ func (j *joinFlags) flags(cmd *cobra.Command) {
 	f.StringVar(&j.buildFormat, "build-format", "", "format of the build side's inputs")
 	f.StringVar(&j.probeFormat, "probe-format", "", "format of the probe side's inputs")
 	f.StringVar(&j.outFormat, "out-format", "", "format of the output")
+	f.StringArrayVar(&j.types, "types", nil, `types of columns of text inputs, column=type, separated by commas; `+
+		`\ before , = \ in a name; types as in SQL: `+strings.Join(join.TypeNames(), ", ")+
+		"(P,S); other columns get a type that holds all values")
+	f.StringArrayVar(&j.nulls, "null", nil, "words of CSV and TSV that mean NULL beside the empty field, where they "+
+		`have no quotes, separated by commas, such as NA,NULL`)
+	f.StringVar(&j.delimiter, "delimiter", "", `character between the fields of CSV inputs, such as ';' or '\t'; left `+
+		"out, a comma")
+	f.StringVar(&j.quote, "quote", "", "character around fields of CSV and TSV inputs; '' for none; left out, \"")
 	f.Int64Var(&j.o.RowsPerFile, "rows-per-file", 0, "make a folder of files of so many rows")
 	f.StringVar((*string)(&j.o.Table), "table", "", "family of tables: "+strings.Join(families(), ", ")+"; left out, "+
 		string(join.DefaultTable)+", and on the CPU a table of the join's own")

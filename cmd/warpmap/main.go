@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -104,7 +105,7 @@ func root() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	cmd.PersistentFlags().String("device", "auto", "where to run: auto, cpu, or cuda:N")
+	cmd.PersistentFlags().Var(&deviceName{"auto"}, "device", "where to run: auto, cpu, or cuda:N")
 	cmd.PersistentFlags().Var(&size{new(int64)}, "device-memory",
 		"take no more of the device's memory than this, such as 2GB")
 	cmd.PersistentFlags().Bool("json", false, "print figures as JSON")
@@ -113,11 +114,31 @@ func root() *cobra.Command {
 	onlyUses(uses{json: true}, devices, gen, version)
 	onlyUses(uses{device: true}, demo, compile)
 	onlyUses(uses{}, launch)
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagError(err) })
 	cmd.AddCommand(devices, benchCommand(), tuneCommand(), demo, gen, joinCommand(), launch, kmersCommand(),
 		classifyCommand(), compile, version)
 	cmd.SetGlobalNormalizationFunc(spelled)
 	ranErrors(cmd)
 	return cmd
+}
+
+// flagError says of a number that is none what is wanted, and not which function of Go's refused it.
+func flagError(err error) error {
+	var n *strconv.NumError
+	if !errors.As(err, &n) {
+		return err
+	}
+	wanted := "a whole number"
+	switch {
+	case errors.Is(err, strconv.ErrRange):
+		wanted = "a number that is not so large"
+	case n.Func == "ParseBool":
+		wanted = "true or false"
+	case n.Func == "ParseFloat":
+		wanted = "a number"
+	}
+	said, _, _ := strings.Cut(err.Error(), ": strconv.")
+	return fmt.Errorf("%s: want %s", said, wanted)
 }
 
 // openDevice opens what --device names, and tells on stderr which it is where the choice was left to us.
@@ -155,6 +176,22 @@ func openNamed(cmd *cobra.Command, name string, with ...device.Option) (*device.
 		return nil, &deviceError{err}
 	}
 	return d, nil
+}
+
+// deviceName is a flag of what device.Open takes.
+type deviceName struct{ name string }
+
+func (d *deviceName) Type() string   { return "string" }
+func (d *deviceName) String() string { return d.name }
+
+func (d *deviceName) Set(name string) error {
+	kind, number, numbered := strings.Cut(name, ":")
+	_, err := strconv.ParseUint(number, 10, 31)
+	if name != "auto" && (kind != "cpu" && kind != "cuda" || numbered && err != nil) {
+		return errors.New("want auto, cpu, cpu:N, or cuda:N")
+	}
+	d.name = name
+	return nil
 }
 
 // size is a flag of bytes: 2GB, 512MiB, 1000; or -1.

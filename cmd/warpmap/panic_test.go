@@ -158,7 +158,7 @@ func TestJoinKeepsItsInputs(t *testing.T) {
 		t.Errorf("code %d, %q", code, said)
 	}
 	code, said = commandIn(t, dir, dir, "join - - --on k --device cpu")
-	if code != exitInput || !strings.Contains(said, "standard input can be read once") {
+	if code != exitUsage || !strings.Contains(said, "standard input can be read once") {
 		t.Errorf("code %d, %q", code, said)
 	}
 	to, err := os.OpenFile(in, os.O_APPEND|os.O_WRONLY, 0)
