@@ -45,8 +45,8 @@ type partedJoin struct {
 	outs  *os.File      // of all parts' outputs, one behind the other
 }
 
-// needed is about how many bytes of memory the build side will take: columns as their files have them, or decoded, where
-// each row has its own of a dictionary's values.
+// needed is about how many bytes of memory the build side will take: columns as their files have them, or decoded,
+// where each row has its own of a dictionary's values.
 func (j *joiner) needed(build *Reader, plan *output, decoded bool, memory int64) (int64, error) {
 	rows := min(max(0, build.Rows()), 1<<40) // a broken file may say anything
 	if build.pq == nil {

@@ -242,6 +242,19 @@ func (s *several) close() (err error) {
 	return err
 }
 
+// within is a Reader's.
+func (s *several) within(bytes int64) error {
+	for _, r := range s.readers {
+		if r.within == nil {
+			continue
+		}
+		if err := r.within(bytes); err != nil {
+			return fmt.Errorf("%s: %w", r.path, err)
+		}
+	}
+	return nil
+}
+
 // reader makes one of all.
 func (s *several) reader(files []inputFile, types Types) (*Reader, error) {
 	if err := s.unify(); err != nil {
@@ -317,17 +330,7 @@ func (s *several) reader(files []inputFile, types Types) (*Reader, error) {
 	for i := range wanted {
 		wanted[i] = i
 	}
-	out.within = func(bytes int64) error {
-		for _, r := range s.readers {
-			if r.within == nil {
-				continue
-			}
-			if err := r.within(bytes); err != nil {
-				return fmt.Errorf("%s: %w", r.path, err)
-			}
-		}
-		return nil
-	}
+	out.within = s.within
 	out.pick = func(columns []int) {
 		wanted = columns
 		for i, r := range s.readers {

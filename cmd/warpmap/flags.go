@@ -60,7 +60,7 @@ type uses struct{ device, json bool }
 func onlyUses(u uses, cmds ...*cobra.Command) {
 	for _, cmd := range cmds {
 		if !u.device {
-			cmd.PersistentFlags().String("device", "auto", "")
+			cmd.PersistentFlags().Var(&deviceName{name: "auto"}, "device", "")
 			cmd.PersistentFlags().Var(&size{new(int64)}, "device-memory", "")
 			cmd.PersistentFlags().MarkHidden("device")
 			cmd.PersistentFlags().MarkHidden("device-memory")
