@@ -31,6 +31,13 @@ func wrongLetters(line []byte) error {
 // at once: parsing does little else.
 func oddLetter(line []byte) int {
 	at := 0
+	for ; at+32 <= len(line); at += 32 {
+		some := line[at : at+32]
+		if notLetters(binary.LittleEndian.Uint64(some))|notLetters(binary.LittleEndian.Uint64(some[8:]))|
+			notLetters(binary.LittleEndian.Uint64(some[16:]))|notLetters(binary.LittleEndian.Uint64(some[24:])) != 0 {
+			break
+		}
+	}
 	for ; at+8 <= len(line); at += 8 {
 		if odd := notLetters(binary.LittleEndian.Uint64(line[at:])); odd != 0 {
 			if i := oddByte(line[at : at+8]); i >= 0 {

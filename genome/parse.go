@@ -122,6 +122,9 @@ type parser struct {
 	broken  int64
 	zeros   bool // there are zero bytes
 
+	from  *texts // gives lists
+	lists *lists // that names and records are of
+
 	dropped []dropped // lines that are no more in the text
 	passed  int       // as many of them are counted
 }
@@ -178,7 +181,9 @@ func (p *parser) parse(f format) error {
 	if p.at == 0 {
 		p.zeros = bytes.IndexByte(p.text, 0) >= 0
 	}
-	p.names, p.records, p.base = nil, nil, p.to
+	p.lists, p.base = p.from.list(), p.to
+	p.names, p.records = p.lists.names[:0], p.lists.records[:0]
+	defer func() { p.lists.names, p.lists.records = p.names, p.records }()
 	if f == fasta {
 		return p.fasta()
 	}

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/crash"
@@ -23,13 +24,14 @@ type Record struct {
 }
 
 // Block is a run of whole records of one input. Text holds their letters as they stand in the file (any case, any
-// letter), without line ends, and with one byte '\n' behind each record. Names and Text are good until Release.
+// letter), without line ends, and with one byte '\n' behind each record. Records, names and Text are good until Release.
 type Block struct {
 	Input   string
 	First   int64 // the number of the first record in its input, from 0
 	Text    []byte
 	Records []Record
 	memory  *memory
+	lists   *lists
 }
 
 // Release gives the block's memory to later blocks. The garbage collector frees a block that is not released.
@@ -38,6 +40,46 @@ func (b *Block) Release() {
 		b.memory.release()
 		b.memory = nil
 	}
+	if b.lists != nil {
+		b.lists.release()
+		b.lists = nil
+	}
+}
+
+// lists are the records of one block, or of parts of it, and their names.
+type lists struct {
+	users   atomic.Int32
+	names   []byte
+	records []Record
+	from    *texts
+}
+
+func (l *lists) share() *lists {
+	if l != nil {
+		l.users.Add(1)
+	}
+	return l
+}
+
+func (l *lists) release() {
+	if l.users.Add(-1) > 0 {
+		return
+	}
+	l.from.mu.Lock()
+	defer l.from.mu.Unlock()
+	l.from.lists = append(l.from.lists, l)
+}
+
+// list gives empty lists with one user.
+func (t *texts) list() *lists {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l := &lists{from: t}
+	if n := len(t.lists); n > 0 {
+		l, t.lists = t.lists[n-1], t.lists[:n-1]
+	}
+	l.users.Store(1)
+	return l
 }
 
 // memory is what the texts of one block, or of parts of it, lie in.
@@ -67,8 +109,9 @@ func (m *memory) release() {
 // texts is memory that was released. It is kept, whatever the garbage collector does, as long as the stream: memory
 // that is new is zeroed, and brought in page by page, which takes longer than reading and parsing a text.
 type texts struct {
-	mu   sync.Mutex
-	free [][]byte
+	mu    sync.Mutex
+	free  [][]byte
+	lists []*lists
 }
 
 func (t *texts) put(raw []byte) {
@@ -306,7 +349,8 @@ func (s *stream) take(j *job) (*Block, error) {
 		return nil, &InputError{Input: input, Err: fmt.Errorf("%w: %q has %d letters, want %d at most", ErrTooLong,
 			clip(r.Name), r.End-r.Start, s.o.MaxLetters)}
 	}
-	b := &Block{Input: input, First: s.first, Text: j.text[j.base:j.to:j.to], Records: j.records, memory: j.memory}
+	b := &Block{Input: input, First: s.first, Text: j.text[j.base:j.to:j.to], Records: j.records, memory: j.memory,
+		lists: j.lists}
 	if j.more() {
 		s.rest = j
 		j.memory.share()
@@ -454,7 +498,8 @@ func (s *stream) job(f format, text pieces) *job {
 		j.err = crash.Catch(func() error {
 			j.pieces.join(s.texts)
 			all := j.pieces.list[0]
-			j.parser = parser{text: all.text, most: s.o.records(), skip: s.o.SkipBroken, dropped: j.pieces.dropped}
+			j.parser = parser{text: all.text, most: s.o.records(), skip: s.o.SkipBroken, dropped: j.pieces.dropped,
+				from: s.texts}
 			j.memory = all.memory
 			return j.parser.parse(j.format)
 		})
@@ -607,7 +652,7 @@ func (s *side) take(n int) *Block {
 	records := b.Records[s.from : s.from+n]
 	base, end := records[0].Start, records[n-1].End+1
 	part := &Block{Input: b.Input, First: b.First + int64(s.from), Text: b.Text[base:end:end], Records: records,
-		memory: b.memory.share()}
+		memory: b.memory.share(), lists: b.lists.share()}
 	if base > 0 {
 		for i := range records {
 			records[i].Start -= base

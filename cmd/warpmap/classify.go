@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -373,15 +374,21 @@ func (q *classifyFlags) run(cmd *cobra.Command, name string, inputs []string) (e
 	s := classifySummary{Loading: time.Since(begin).Seconds()}
 	begin = time.Now()
 	tally := c.NewTally(q.truth)
+	var texts sync.Pool // of *[]byte: new memory for each batch would be brought in page by page
 	lines := func(to io.Writer) error {
 		counts, err := c.Run(cmd.Context(), inputs, mates, genome.Options{SkipBroken: q.skipped, Threads: q.threads},
 			func(r *classify.Result) error {
-				r.Text = c.AppendLines(nil, r, format)
+				text, _ := texts.Get().(*[]byte)
+				if text == nil {
+					text = new([]byte)
+				}
+				r.Text = c.AppendLines((*text)[:0], r, format)
 				return nil
 			}, func(r *classify.Result) error {
 				tally.Add(r)
 				bar.set("classifying", tally.Reads, -1, "reads")
 				_, err := to.Write(r.Text)
+				texts.Put(&r.Text)
 				return err
 			})
 		s.Broken = counts.Broken

@@ -39,12 +39,15 @@ func (c *Classifier) AppendLines(to []byte, r *Result, f Format) []byte {
 	for i, v := range r.Verdicts {
 		read := r.Reads.Records[i]
 		name := read.Name
-		if n := bytes.IndexAny(name, " \t"); n >= 0 {
-			name = name[:n]
+		for j, b := range name {
+			if b == ' ' || b == '\t' {
+				name = name[:j]
+				break
+			}
 		}
 		if f == MetaCacheLines {
 			to = append(append(to, name...), "\t|\t"...)
-			to = append(strconv.AppendUint(to, uint64(c.id(v)), 10), '\n')
+			to = append(append(to, c.digits(v.Taxon)...), '\n')
 			continue
 		}
 		if v.Taxon == 0 {
@@ -56,7 +59,7 @@ func (c *Classifier) AppendLines(to []byte, r *Result, f Format) []byte {
 			name = bytes.TrimSuffix(name, []byte("/1"))
 		}
 		to = append(append(to, name...), '\t')
-		to = append(strconv.AppendUint(to, uint64(c.id(v)), 10), '\t')
+		to = append(append(to, c.digits(v.Taxon)...), '\t')
 		to = strconv.AppendInt(to, int64(read.End-read.Start), 10)
 		if r.Mates == nil {
 			to = append(c.appendHits(append(to, '\t'), v, false), '\n')
@@ -84,7 +87,7 @@ func (c *Classifier) appendHits(to []byte, v Verdict, second bool) []byte {
 		if len(to) > begin {
 			to = append(to, ' ')
 		}
-		to = strconv.AppendUint(to, uint64(c.db.taxonomy.ids[c.candidateTaxon(b.Target)]), 10)
+		to = append(to, c.digits(c.candidateTaxon(b.Target)+1)...)
 		to = strconv.AppendUint(append(to, ':'), uint64(hits), 10)
 	}
 	if len(to) == begin {
@@ -92,6 +95,32 @@ func (c *Classifier) appendHits(to []byte, v Verdict, second bool) []byte {
 	}
 	return to
 }
+
+// write spells the numbers of all taxa that can come out, once: most of the time of making lines would go into it.
+func (c *Classifier) write() {
+	c.spelled = make([]string, len(c.db.taxonomy.ids)+1)
+	c.spelled[0] = "0"
+	spell := func(taxon uint32) { // index+1
+		if c.spelled[taxon] == "" {
+			n := uint64(0)
+			if taxon > 0 {
+				n = uint64(c.db.taxonomy.ids[taxon-1])
+			}
+			c.spelled[taxon] = strconv.FormatUint(n, 10)
+		}
+	}
+	for _, taxon := range c.lineages {
+		spell(taxon)
+	}
+	for _, list := range [][]uint32{c.indices, c.named} {
+		for _, taxon := range list {
+			spell(taxon + 1)
+		}
+	}
+}
+
+// digits is the number of a taxon, index+1, in decimal; 0 for none.
+func (c *Classifier) digits(taxon uint32) string { return c.spelled[taxon] }
 
 // candidateTaxon is the taxon of a target, or its ancestor of the lowest rank that candidates have.
 func (c *Classifier) candidateTaxon(target uint32) uint32 { return c.named[target] }

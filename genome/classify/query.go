@@ -62,6 +62,7 @@ type Classifier struct {
 	lineages []uint32 // rows of ranks
 	indices  []uint32 // taxon of each row
 	named    []uint32 // taxon of each target as a candidate: its own, or its ancestor of the lowest rank
+	spelled  []string // the numbers of taxa, by index+1; empty where one cannot come out
 }
 
 // part is what one device has of a database.
@@ -86,6 +87,7 @@ func NewClassifier(d *device.Device, db *Database, o QueryOptions, beside ...*de
 	}
 	c = &Classifier{db: db, o: o}
 	c.rows()
+	c.write()
 	devices := append([]*device.Device{d}, beside...)
 	c.parts = make([]*part, len(devices))
 	bounds := db.bounds(len(devices))
@@ -566,7 +568,7 @@ func (c *Classifier) Run(ctx context.Context, reads, mates []string, o genome.Op
 	}
 	g, ctx := crash.WithContext(ctx)
 	// the others read, and what Work makes is a half of what a worker does
-	workers := max(2, min(8, runtime.GOMAXPROCS(0)/2))
+	workers := max(2, min(12, runtime.GOMAXPROCS(0)*3/4))
 	jobs, order := make(chan *Result, workers), make(chan *Result, 2*workers)
 	send := func(r *Result) error {
 		for _, to := range []chan *Result{order, jobs} {
