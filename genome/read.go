@@ -24,7 +24,7 @@ type Record struct {
 }
 
 // Block is a run of whole records of one input. Text holds their letters as they stand in the file (any case, any
-// letter), without line ends, and with one byte '\n' behind each record. Records, names and Text are good until Release.
+// letter), without line ends, and with one byte '\n' behind each record. Records and Text are good until Release.
 type Block struct {
 	Input   string
 	First   int64 // the number of the first record in its input, from 0
@@ -606,7 +606,8 @@ func ReadInterleaved(ctx context.Context, inputs []string, o Options, each func(
 		}
 		sides := [2]*Block{}
 		for i := range sides {
-			sides[i] = &Block{Input: b.Input, First: b.First, Text: b.Text, memory: b.memory.share()}
+			sides[i] = &Block{Input: b.Input, First: b.First, Text: b.Text, memory: b.memory.share(),
+				lists: b.lists.share()} // which their names are of
 			for j := i; j < len(records); j += 2 {
 				sides[i].Records = append(sides[i].Records, records[j])
 			}
