@@ -23,7 +23,7 @@ func wrongLetters(line []byte) error {
 		return fmt.Errorf("a line %q, as records of FASTQ have, where letters should be: is FASTQ in the middle of "+
 			"FASTA? want a file for each", clip(line))
 	default:
-		return fmt.Errorf("%q in a line of letters, %q: want A to Z, *, - and .", b, clip(line[max(0, at-8):]))
+		return fmt.Errorf("%q in a line of letters, %q: want A to Z, *, a dot or a dash", b, clip(line[max(0, at-8):]))
 	}
 }
 

@@ -125,14 +125,6 @@ func (c *Classifier) digits(taxon uint32) string { return c.spelled[taxon] }
 // candidateTaxon is the taxon of a target, or its ancestor of the lowest rank that candidates have.
 func (c *Classifier) candidateTaxon(target uint32) uint32 { return c.named[target] }
 
-// id is the number of a verdict's taxon, 0 for none.
-func (c *Classifier) id(v Verdict) uint32 {
-	if v.Taxon == 0 {
-		return 0
-	}
-	return c.db.taxonomy.ids[v.Taxon-1]
-}
-
 // Tally counts verdicts. It is for one goroutine.
 type Tally struct {
 	c       *Classifier
