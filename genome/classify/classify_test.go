@@ -325,6 +325,40 @@ func TestVerdictsAreTheTwins(t *testing.T) {
 	}
 }
 
+// Sketches are the twin's for other options, too, and of windows with letters that are no bases, in lower case, with few
+// different k-mers, shorter than a k-mer, and of all lengths up to one that is not sketched at once.
+func TestSketchesOfOptions(t *testing.T) {
+	r := rand.New(rand.NewPCG(9, 10))
+	d := cpu(t)
+	for _, o := range []Options{{}, {K: 4, Sketch: 1, Window: 30}, {K: 16, Sketch: 64, Window: 256, Stride: 100},
+		{K: 13, Sketch: 32, Window: 300, Stride: 300}, {K: 9, Sketch: 20, Window: 9}} {
+		if err := o.complete(); err != nil {
+			t.Fatal(err)
+		}
+		var references []string
+		for i := range 60 {
+			text := letters(r, 1+r.IntN(700))
+			switch i % 5 {
+			case 1:
+				text = bytes.Repeat(text[:1+r.IntN(min(20, len(text)))], 40)
+			case 2:
+				for range 1 + len(text)/60 {
+					text[r.IntN(len(text))] = "NnRU-*"[r.IntN(6)]
+				}
+			case 3:
+				text = bytes.ToLower(text)
+			case 4:
+				text = bytes.ReplaceAll(text, []byte("T"), []byte("u"))
+			}
+			references = append(references, string(text))
+		}
+		db := build(t, d, o, false, references)
+		if diff := cmp.Diff(twinIndex(references, o), indexOf(db)); diff != "" {
+			t.Errorf("%+v: %s", o, diff)
+		}
+	}
+}
+
 // A warp, of a GPU and in stress mode, tells what a lane of the CPU device tells: of reads with no location, with what
 // fits its memory, and with many thousands.
 func TestAWarpTellsWhatALaneTells(t *testing.T) {
