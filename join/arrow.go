@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	flatbuffers "github.com/google/flatbuffers/go"
@@ -21,7 +22,7 @@ const (
 	schemaFields, schemaNotes                             = 6, 8
 	fieldKind, fieldDictionary, fieldChildren, fieldNotes = 8, 12, 14, 16
 	dictionaryID, dictionaryData                          = 4, 6
-	batchBuffers, batchVariadic                           = 8, 12
+	batchBuffers, batchCompression, batchVariadic         = 8, 10, 12
 	footerSchema, footerDictionaries, footerBatches       = 6, 8, 10
 
 	kindBinaryView, kindStringView = 23, 24
@@ -32,6 +33,10 @@ type metadata struct {
 	fields       int           // how many may still come
 	views        int           // columns of views: a batch says of how many buffers each is
 	dictionaries map[int64]int // and such in each dictionary
+
+	file     io.ReaderAt // where set, what batches take when they are unpacked is added up
+	body     int64       // where that of the message begins
+	unpacked int64
 }
 
 const deepest = 64 // fields within fields, as in the library
@@ -88,7 +93,10 @@ func (m *metadata) schema(t flatbuffers.Table) {
 }
 
 func (m *metadata) batch(t flatbuffers.Table, views int) {
-	_, buffers := m.list(t, batchBuffers, 16)
+	at, buffers := m.list(t, batchBuffers, 16)
+	for i := range buffers {
+		m.add(t, at+flatbuffers.UOffsetT(16*i), t.Offset(batchCompression) != 0)
+	}
 	first, n := m.list(t, batchVariadic, 8)
 	if first != 0 && n < views {
 		panic(fmt.Sprintf("%d numbers of buffers for %d columns of views", n, views))
@@ -98,6 +106,19 @@ func (m *metadata) batch(t flatbuffers.Table, views int) {
 			panic(fmt.Sprintf("a column of %d buffers in a batch of %d", v, buffers))
 		}
 	}
+}
+
+// add adds up what a buffer takes. A packed one begins with that, or with -1 where it is as it is after all. A file that
+// says what is not so is found out when it is read.
+func (m *metadata) add(t flatbuffers.Table, at flatbuffers.UOffsetT, packed bool) {
+	n := t.GetInt64(at + 8)
+	var b [8]byte
+	if packed && m.file != nil && n > int64(len(b)) {
+		if _, err := m.file.ReadAt(b[:], m.body+t.GetInt64(at)); err == nil {
+			n = max(n, int64(binary.LittleEndian.Uint64(b[:])))
+		}
+	}
+	m.unpacked += min(max(0, n), math.MaxInt64/4-m.unpacked)
 }
 
 // message checks a message's metadata and gives the length of its body.
@@ -123,21 +144,21 @@ func root(b []byte) flatbuffers.Table {
 	return flatbuffers.Table{Bytes: b, Pos: flatbuffers.GetUOffsetT(b)}
 }
 
-// checkArrowFile walks the metadata of a file in the file format.
-func checkArrowFile(f io.ReaderAt, size int64) error {
+// checkArrowFile walks the metadata of a file in the file format, and gives what it takes unpacked.
+func checkArrowFile(f io.ReaderAt, size int64) (unpacked int64, err error) {
 	tail := int64(4 + len(ipc.Magic))
 	b, err := readAt(f, size-tail, tail, size)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	n := int64(binary.LittleEndian.Uint32(b))
 	if b, err = readAt(f, size-tail-n, n, size); err != nil {
-		return err
+		return 0, err
 	}
-	m, t := &metadata{}, root(b)
+	m, t := &metadata{file: f}, root(b)
 	schema, ok := m.table(t, footerSchema)
 	if !ok {
-		return errors.New("no schema")
+		return 0, errors.New("no schema")
 	}
 	m.schema(schema)
 	for _, slot := range []flatbuffers.VOffsetT{footerDictionaries, footerBatches} {
@@ -146,51 +167,54 @@ func checkArrowFile(f io.ReaderAt, size int64) error {
 			at := first + flatbuffers.UOffsetT(24*i)
 			b, err := readAt(f, t.GetInt64(at), int64(t.GetInt32(at+8)), size)
 			if err != nil {
-				return err
+				return 0, err
 			}
 			prefix := 4
 			if binary.LittleEndian.Uint32(b) == continued {
 				prefix = 8
 			}
+			m.body = t.GetInt64(at) + int64(t.GetInt32(at+8))
 			m.message(b[prefix:])
 		}
 	}
-	return nil
+	return m.unpacked, nil
 }
 
 // continued begins a message, but for those of the oldest writers.
 const continued = 0xffffffff
 
-// checkArrowStream walks the metadata of a file in the stream format.
-func checkArrowStream(f io.ReaderAt, size int64) error {
-	m := &metadata{}
+// checkArrowStream walks the metadata of a file in the stream format, and gives what it takes unpacked.
+func checkArrowStream(f io.ReaderAt, size int64) (unpacked int64, err error) {
+	m := &metadata{file: f}
 	for at := int64(0); at < size; {
 		b, err := readAt(f, at, 4, size)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		at += 4
 		n := binary.LittleEndian.Uint32(b)
 		if n == continued {
 			if b, err = readAt(f, at, 4, size); err != nil {
-				return err
+				return 0, err
 			}
 			at += 4
 			n = binary.LittleEndian.Uint32(b)
 		}
 		if n == 0 {
-			return nil // the end's mark
+			return m.unpacked, nil // the end's mark
 		}
 		if b, err = readAt(f, at, int64(n), size); err != nil {
-			return err
+			return 0, err
 		}
+		at += int64(n)
+		m.body = at
 		body := m.message(b)
-		if at += int64(n); body < 0 || body > size-at {
-			return fmt.Errorf("a message of %d bytes, where %d are left", body, size-at)
+		if body < 0 || body > size-at {
+			return 0, fmt.Errorf("a message of %d bytes, where %d are left", body, size-at)
 		}
 		at += body
 	}
-	return nil
+	return m.unpacked, nil
 }
 
 // readAt reads n bytes of a file of so many.

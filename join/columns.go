@@ -33,6 +33,7 @@ type columnJoin struct {
 	high  []int64
 	known []bool
 	bits  *bitKeys // where set, they take the place of the index
+	most  int      // rows of an output's row group; 0: as many as a row group of the probe side has, where all come out
 
 	scratch sync.Pool // of *matchScratch
 }

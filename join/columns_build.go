@@ -20,7 +20,7 @@ type buildColumn struct {
 // streamBuild reads a build side that is no Parquet file.
 func (c *columnJoin) streamBuild(ctx context.Context, build *Reader) error {
 	c.out = c.plan.only(build, nil, c.On)
-	err := c.within(build)
+	err := c.within(len(c.plan.columns), build)
 	if err != nil {
 		return err
 	}
@@ -129,11 +129,35 @@ func (c *columnJoin) readBuild(ctx context.Context, p *parquetFile) error {
 	if err := first(errs); err != nil {
 		return err
 	}
+	c.narrow()
 	packed, err := c.packBuild(keys)
 	if err != nil {
 		return err
 	}
 	return c.makeIndex(ctx, packed)
+}
+
+// narrow makes row groups of the output as small as they must be for the build side's text: it may come out in each
+// row.
+func (c *columnJoin) narrow() {
+	widest := 0
+	for _, b := range c.build {
+		if b != nil && b.v != nil && b.v.width == 0 && b.v.dict == nil {
+			longest := 0
+			for i := range b.v.n {
+				longest = max(longest, b.v.ends[i+1]-b.v.ends[i])
+			}
+			widest += longest
+		}
+	}
+	if c.Memory == 0 || widest == 0 {
+		return
+	}
+	most := max(1, int(c.Memory/chunkShare)/widest)
+	if most < c.groups[1] {
+		c.most = most
+		c.groups = [2]int{min(c.groups[0], most), most}
+	}
 }
 
 // countBuild counts the rows that were read, and where each stretch of a taker's begins.

@@ -61,7 +61,7 @@ func (c *columnJoin) sequence(ctx context.Context, units []*unit, ahead <-chan s
 			at := piece{unit: u}
 			for left > 0 {
 				at.n = int(min(left, int64(c.groups[1]-n)))
-				if u.whole && n == 0 {
+				if u.whole && n == 0 && (c.most == 0 || left <= int64(c.most)) {
 					at.n = int(left)
 				}
 				parts = append(parts, at)

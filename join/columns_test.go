@@ -259,7 +259,8 @@ func columnJoins(t *testing.T, d *device.Device) {
 		want := expected(t, build, probe, how)
 		var first []byte
 		for _, threads := range []int{1, 16} {
-			o.Threads, o.Memory = threads, int64(threads/16*5000)
+			// So little that not all threads have a column at once.
+			o.Threads, o.Memory = threads, int64(threads/16)<<18
 			s, err := runWith(t.Context(), d, o)
 			if err != nil {
 				t.Fatal(what, err)
@@ -582,7 +583,7 @@ func TestColumnsThatCannotBeWritten(t *testing.T) {
 	}
 	defer out.Abort()
 	out.out.File.Close() // as a disk that is gone
-	err = j.files(t.Context(), b, p, plan, out)
+	err = j.files(t.Context(), b, p, plan, way{parts: 1, columns: true}, out)
 	if err == nil {
 		err = out.Close()
 	}

@@ -153,7 +153,7 @@ func (r *Reader) ipc(f *os.File) error {
 	options := []ipc.Option{ipc.WithAllocator(allocator), ipc.WithMetadataSizeLimit(s.Size()),
 		ipc.WithBodySizeLimit(s.Size())}
 	if string(magic) == string(ipc.Magic) {
-		if err := checkArrowFile(f, s.Size()); err != nil {
+		if r.size, err = checkArrowFile(f, s.Size()); err != nil {
 			return fmt.Errorf("not a readable Arrow file: %w", err)
 		}
 		fr, err := ipc.NewFileReader(f, options...)
@@ -176,7 +176,7 @@ func (r *Reader) ipc(f *os.File) error {
 		r.close = func() error { return cmp.Or(fr.Close(), f.Close()) }
 		return nil
 	}
-	if err := checkArrowStream(f, s.Size()); err != nil {
+	if r.size, err = checkArrowStream(f, s.Size()); err != nil {
 		return fmt.Errorf("not a readable Arrow file or stream: %w", err)
 	}
 	sr, err := ipc.NewReader(bufio.NewReaderSize(f, 1<<20), options...)

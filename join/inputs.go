@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/apache/arrow-go/v18/arrow"
 
@@ -272,10 +273,27 @@ func (c textColumn) typ() arrow.DataType {
 	return csvType(c.seen)
 }
 
+// counted counts what is read.
+type counted struct {
+	io.ReadCloser
+	n *atomic.Int64
+}
+
+func (c *counted) Read(b []byte) (int, error) {
+	n, err := c.ReadCloser.Read(b)
+	c.n.Add(int64(n))
+	return n, err
+}
+
 func (r *Reader) openText(f *os.File, format Format, text TextOptions) error {
-	src, err := unpacked(f)
+	packed, err := unpacked(f)
 	if err != nil {
 		return err
+	}
+	var size atomic.Int64 // of the text, which is read whole for its types
+	src := func() (io.ReadCloser, error) {
+		in, err := packed()
+		return &counted{in, &size}, err
 	}
 	if format == JSONL {
 		r.text, err = openJSON(src, text.Types)
@@ -285,6 +303,7 @@ func (r *Reader) openText(f *os.File, format Format, text TextOptions) error {
 	if err != nil {
 		return err
 	}
+	r.size = size.Load()
 	r.text.fields = format == CSV || format == TSV
 	for i := range r.text.columns {
 		r.text.columns[i].made.path = r.path

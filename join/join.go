@@ -194,7 +194,8 @@ type Options struct {
 // tuning is what a join decides by itself where nothing is set. Tests set it.
 type tuning struct {
 	batch int // rows of an output batch at most, and of a probed block at least; 0 for batchRows
-	// bytes of a part of the build side where there are several; 0 where memory says it, below for one part
+	// bytes of a part of the build side where there are several; 0 where memory says it, below for one part, and by
+	// columns where formats allow that
 	part   int64
 	groups [2]int  // rows of an output's row group at least and at most; zeros for enoughRows and groupRows
 	shares int     // of memory: a batch takes one at most; 0 for batchShare
@@ -311,16 +312,20 @@ func run(ctx context.Context, d *device.Device, o Options, t tuning) (Summary, e
 		return Summary{}, err
 	}
 	j := newJoiner(devicesOf(d, o), o, t)
+	way, err := j.way(build, probe, plan)
+	if err != nil {
+		return Summary{}, err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	j.choose(build, probe, cancel)
 	if o.Count {
-		err = j.files(ctx, build, probe, plan, nil)
+		err = j.files(ctx, build, probe, plan, way, nil)
 		if o.Limit > 0 {
 			j.sum.OutRows = min(j.sum.OutRows, o.Limit)
 		}
 	} else {
-		err = j.toFile(ctx, build, probe, plan)
+		err = j.toFile(ctx, build, probe, plan, way)
 	}
 	if e := j.closeDevice(); e != nil && (err == nil || errors.Is(err, context.Canceled)) {
 		err = e
@@ -330,21 +335,20 @@ func run(ctx context.Context, d *device.Device, o Options, t tuning) (Summary, e
 }
 
 // toFile joins into o.Out.
-func (j *joiner) toFile(ctx context.Context, build, probe *Reader, plan *output) error {
+func (j *joiner) toFile(ctx context.Context, build, probe *Reader, plan *output, way way) error {
 	as := parquetOptions{chosen: j.Compression != "", threads: j.Threads, memory: j.Memory}
-	n, _, err := j.parts(build, probe, plan)
-	if err != nil {
-		return err
-	}
-	if probe.pq != nil && n == 1 {
-		as.columns = plan.nodes(build, probe, j.How)
+	as.columns = plan.nodes(build, probe, j.How)
+	for i, n := range as.columns {
+		if n != nil && !way.columns && !n.nameless() {
+			as.columns[i] = nil // written as what Arrow makes of it
+		}
 	}
 	out, err := create(j.Out, plan.schema, j.writeOptions(), as)
 	if err != nil {
 		return err
 	}
 	defer out.Abort()
-	if err := j.files(ctx, build, probe, plan, out); err != nil {
+	if err := j.files(ctx, build, probe, plan, way, out); err != nil {
 		return err
 	}
 	closing := time.Now()
@@ -355,24 +359,20 @@ func (j *joiner) toFile(ctx context.Context, build, probe *Reader, plan *output)
 
 // files joins into a writer, or counts where there is none. From Parquet to Parquet columns go as their files have
 // them.
-func (j *joiner) files(ctx context.Context, build, probe *Reader, plan *output, out *Writer) error {
-	n, most, err := j.parts(build, probe, plan)
-	if err != nil {
-		return err
-	}
-	if n > 1 {
+func (j *joiner) files(ctx context.Context, build, probe *Reader, plan *output, way way, out *Writer) error {
+	if way.parts > 1 {
 		defer context.AfterFunc(ctx, probe.interrupt)()
-		err := catch(brokeOff, func() error { return j.parted(ctx, build, probe, plan, out, n, most) })
+		err := catch(brokeOff, func() error { return j.parted(ctx, build, probe, plan, out, way) })
 		if err == nil && probe.isLive() && ctx.Err() != nil { // what came is not all
 			err = context.Cause(ctx)
 		}
 		return err
 	}
-	if probe.pq != nil && (out == nil || out.columns() != nil) {
+	if way.columns {
 		return catch(brokeOff, func() error { return j.columns(ctx, build, probe, plan, out) })
 	}
 	j.out = plan.only(build, probe, j.On)
-	if err := j.within(build, probe); err != nil {
+	if err := j.within(len(plan.columns), build, probe); err != nil {
 		return err
 	}
 	if out != nil {

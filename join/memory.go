@@ -1,49 +1,15 @@
 package join
 
 import (
-	"math"
 	"math/bits"
 	"sync"
 	"unsafe"
 
-	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 )
 
 // Columns come and go by the hundred, each of some megabytes. Memory that is new has to be brought in and zeroed by the
 // system, page by page, while other threads do the same: so what one column had is kept for the next.
-
-// atOnce is about how many bytes of a batch are in memory, of which several are at a time.
-func (j *joiner) atOnce() int64 {
-	if j.Memory == 0 {
-		return math.MaxInt32
-	}
-	return max(j.Memory/int64(max(j.shares, batchShare)), leastBatch)
-}
-
-// within has readers make batches that memory has room for.
-func (j *joiner) within(readers ...*Reader) error {
-	for i, r := range readers {
-		if j.Memory == 0 || r.within == nil {
-			continue
-		}
-		if err := r.within(j.atOnce()); err != nil {
-			return readError(err, []string{"build", "probe"}[i])
-		}
-	}
-	return nil
-}
-
-// A batch takes one of so many shares of memory, and so many bytes at least: with less, time goes into batches.
-const batchShare, leastBatch = 16, 1 << 18
-
-// sizeOf is about how many bytes of memory a batch has.
-func sizeOf(rec arrow.RecordBatch) (n int64) {
-	for _, c := range rec.Columns() {
-		n += int64(c.Data().SizeInBytes())
-	}
-	return n
-}
 
 // kept is memory by size: that in kept[k] has 2^k bytes or more.
 var kept [48]sync.Pool

@@ -77,23 +77,6 @@ func (t *own) probe(word uint64, h uint64) *ownCell {
 	}
 }
 
-// behind gives the row+1 of a word that does not stand in its home cell, or 0.
-func (t *own) behind(word, h, home uint64) uint32 {
-	p := t.parts[h>>(64-t.bits)]
-	cells := t.cells[p.from : p.from+p.n]
-	for _, c := range cells[home-p.from:] {
-		if c.row == 0 || c.word == word {
-			return c.row
-		}
-	}
-	for _, c := range cells { // the first cell follows the last
-		if c.row == 0 || c.word == word {
-			return c.row
-		}
-	}
-	return 0
-}
-
 // put enters a word, and gives the row+1 of the one that is there already, or 0.
 func (t *own) put(word uint64, row uint32) uint32 {
 	h := t.hash(word)
@@ -261,7 +244,7 @@ func (t *own) find(words []uint64, rows []uint32, found []bool) error {
 			case c.tags&tag(h) == 0:
 				c.row = 0
 			default:
-				c.row = t.behind(w, h, at[i])
+				c.row = t.probe(w, h).row
 			}
 		}
 		n, last = 0, ^some[0]

@@ -43,6 +43,7 @@ type parquetFile struct {
 func openParquet(f *os.File, path string) (*parquetFile, error) {
 	props := parquet.NewReaderProperties(allocator)
 	props.MaxCompressedPageSize, props.MaxUncompressedPageSize = math.MaxInt32, math.MaxInt32 // what the format can say
+	props.BufferedStreamEnabled = true                                                        // or each chunk is read whole first
 	pf, err := file.NewParquetReader(f, file.WithReadProps(props))
 	if err != nil {
 		return nil, notParquet(f, err)
@@ -52,7 +53,7 @@ func openParquet(f *os.File, path string) (*parquetFile, error) {
 	}
 	if v := pf.MetaData().KeyValueMetadata().FindValue("ARROW:schema"); v != nil {
 		if b, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(*v, "=")); err == nil {
-			if err := checkArrowStream(bytes.NewReader(b), int64(len(b))); err != nil {
+			if _, err := checkArrowStream(bytes.NewReader(b), int64(len(b))); err != nil {
 				return nil, fmt.Errorf("%s: its Arrow schema: %w", broken, err)
 			}
 		}
@@ -70,7 +71,7 @@ func openParquet(f *os.File, path string) (*parquetFile, error) {
 	}
 	props = parquet.NewReaderProperties(pageAllocator)
 	props.MaxCompressedPageSize, props.MaxUncompressedPageSize = math.MaxInt32, math.MaxInt32
-	props.BufferedStreamEnabled = true // or each chunk is read whole first
+	props.BufferedStreamEnabled = true
 	raw, err := file.NewParquetReader(f, file.WithReadProps(props), file.WithMetadata(pf.MetaData()))
 	if err != nil {
 		return nil, err
@@ -299,7 +300,7 @@ func (p *parquetFile) batches(fields [][]int, bytes int64) error {
 				if err != nil {
 					return err
 				}
-				row += max(8, longest, p.bytesOf(g, leaf)/rows)
+				row += max(8, longest*p.valuesOf(g, leaf)/rows, p.bytesOf(g, leaf)/rows)
 			}
 		}
 		widest = max(widest, row)
@@ -314,19 +315,45 @@ func (p *parquetFile) batches(fields [][]int, bytes int64) error {
 
 // mostDecoded is how many bytes a field's values take in a row group at most, once each row has its own.
 func (p *parquetFile) mostDecoded(group, field int) (n int64, err error) {
-	if n = p.bytes(group, field); p.flat(field) == nil || p.folder(field) != nil {
-		return n, nil
+	if p.folder(field) != nil {
+		return p.groupRows(group) * 8, nil
 	}
 	in, at := p.in(group)
-	longest, err := in.longest(at, in.leaves[field][0])
-	return max(n, longest*min(p.groupRows(group), math.MaxInt32)), err
+	for _, leaf := range in.leaves[field] {
+		longest, err := in.longest(at, leaf)
+		if err != nil {
+			return 0, err
+		}
+		n += max(in.bytesOf(at, leaf), max(longest, int64(in.widthOf(field)))*in.valuesOf(at, leaf))
+	}
+	return n, nil
+}
+
+// widthOf is how many bytes a value of a field takes, where all take as many; 0 for others.
+func (p *parquetFile) widthOf(field int) int {
+	if t, is := p.schema.Field(field).Type.(arrow.FixedWidthDataType); is {
+		return (t.BitWidth() + 7) / 8
+	}
+	return 0
+}
+
+// valuesOf is how many values a leaf has in a row group: in lists, of any row several.
+func (p *parquetFile) valuesOf(group, leaf int) int64 {
+	c, err := p.pf.MetaData().RowGroup(group).ColumnChunk(leaf)
+	if err != nil {
+		return 0
+	}
+	return min(max(0, c.NumValues()), math.MaxInt32) // a broken file may say anything
 }
 
 // decoded is how many they take. It reads the field.
 func (p *parquetFile) decoded(group, field int) (n int64, err error) {
-	n = p.bytes(group, field)
-	if most, err := p.mostDecoded(group, field); err != nil || most == n {
+	n, err = p.mostDecoded(group, field)
+	if col := p.flat(field); err != nil || col == nil || widthOf(col) > 0 || p.folder(field) != nil {
 		return n, err
+	}
+	if n == p.bytes(group, field) { // there is no dictionary
+		return n, nil
 	}
 	text := int64(0)
 	err = p.pages(group, field, nil, func(v *vec, from int) error {
@@ -344,7 +371,7 @@ func (p *parquetFile) decoded(group, field int) (n int64, err error) {
 		}
 		return nil
 	})
-	return max(n, text), err
+	return max(p.bytes(group, field), text), err
 }
 
 // longest is the length of the longest value of a chunk's dictionary; 0 where it has none of text.

@@ -223,6 +223,11 @@ func (e *parquetEncoder) plan(columns []*parquetNode) (pqmeta.KeyValueMetadata, 
 	return r.MetaData().KeyValueMetadata(), nil
 }
 
+// nameless tells that Arrow has but the bytes of its values, and no type for what they are: of Parquet's intervals.
+func (p *parquetNode) nameless() bool {
+	return p.column.ConvertedType() == schema.ConvertedTypes.Interval
+}
+
 // named is the column's node under another name.
 func (p *parquetNode) named(name string) (schema.Node, error) {
 	n := p.column.SchemaNode().(*schema.PrimitiveNode)

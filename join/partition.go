@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"slices"
 	"time"
@@ -45,75 +44,11 @@ type partedJoin struct {
 	outs  *os.File      // of all parts' outputs, one behind the other
 }
 
-// needed is about how many bytes of memory the build side will take: columns as their files have them, or decoded,
-// where each row has its own of a dictionary's values.
-func (j *joiner) needed(build *Reader, plan *output, decoded bool, memory int64) (int64, error) {
-	rows := min(max(0, build.Rows()), 1<<40) // a broken file may say anything
-	if build.pq == nil {
-		// compressed text is larger than its file
-		return max(build.size, 8*rows*int64(build.schema.NumFields())) + 16*rows, nil
-	}
-	if !decoded {
-		return j.columnBytes(build, plan, func(g, i int) (int64, error) { return build.pq.bytes(g, i), nil })
-	}
-	// What is certainly enough for all is told at once.
-	if n, err := j.columnBytes(build, plan, build.pq.mostDecoded); err != nil || n <= memory {
-		return n, err
-	}
-	return j.columnBytes(build, plan, build.pq.decoded)
-}
-
-// columnBytes is what the build side takes, by the bytes of its columns that come out.
-func (j *joiner) columnBytes(build *Reader, plan *output, of func(group, field int) (int64, error)) (int64, error) {
-	rows := min(max(0, build.Rows()), 1<<40)
-	n := int64(len(j.On)) * 16 * rows
-	for i := range build.schema.NumFields() {
-		if j.Count || !slices.Contains(plan.columns, source{true, i}) {
-			continue
-		}
-		bytes := int64(0)
-		for g := range build.pq.groups() {
-			more, err := of(g, i)
-			if err != nil {
-				return 0, readError(err, "build")
-			}
-			bytes += min(more, math.MaxInt64/4-bytes)
-		}
-		n = min(n+max(bytes, 4*rows), math.MaxInt64/4)
-	}
-	return n, nil
-}
-
-// parts tells into how many parts a build side has to be split for the memory that there is, and the bytes of each; 1
-// for none.
-func (j *joiner) parts(build, probe *Reader, plan *output) (n int, most int64, err error) {
-	memory := j.Memory
-	if memory == 0 {
-		memory = int64(min(machine(), 1<<62)) / 2
-	}
-	needed, err := j.needed(build, plan, build.pq != nil && !j.byColumns(probe), memory)
-	if err != nil {
-		return 0, 0, err
-	}
-	if most = max(memory/4, leastParted); j.part > 0 {
-		most = j.part
-	}
-	if j.part < 0 || j.part == 0 && (needed <= memory || needed <= leastParted) {
-		return 1, 0, nil
-	}
-	return int(min(mostParts, needed/most+1)), most, nil
-}
-
-// byColumns tells that the output is made column by column, if the build side fits into memory.
-func (j *joiner) byColumns(probe *Reader) bool {
-	f, _ := j.writeOptions().format(j.Out)
-	return probe.pq != nil && (j.Count || f == Parquet)
-}
-
 // parted joins into a writer, or counts, in so many parts at first.
-func (j *joiner) parted(ctx context.Context, build, probe *Reader, plan *output, out *Writer, n int,
-	most int64) (err error) {
-	g := &partedJoin{joiner: j, plan: plan.only(build, probe, j.On), most: most}
+func (j *joiner) parted(ctx context.Context, build, probe *Reader, plan *output, out *Writer,
+	way way) (err error) {
+	n := way.parts
+	g := &partedJoin{joiner: j, plan: plan.only(build, probe, j.On), most: way.most}
 	j.shares = 4 * n // one of each part is in memory when their outputs are merged
 	defer func() {
 		for _, s := range g.files {
@@ -123,7 +58,7 @@ func (j *joiner) parted(ctx context.Context, build, probe *Reader, plan *output,
 	if g.keys, err = planKeys(build.Schema(), probe.Schema(), j.On, j.NullsEqual); err != nil {
 		return err
 	}
-	if err := j.within(build, probe); err != nil {
+	if err := j.within(len(plan.columns), build, probe); err != nil {
 		return err
 	}
 	if err := j.ready(); err != nil {

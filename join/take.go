@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"unsafe"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -31,21 +32,13 @@ type taker struct {
 	children []*taker
 	dict     arrow.ArrayData // of a dictionary type: the one dictionary of all chunks
 	remap    [][]int32       // and what each chunk's indices become in it; nil where they stay
-	most     int             // bytes of numbers and text that it takes at once, of more rows than one; 0: 2 GiB
+	most     int             // bytes that it takes at once, of more rows than one; 0: 2 GiB
 }
 
-// limit bounds what a taker takes at once. What lies within lists and structs is not bounded.
+// limit bounds what a taker takes at once.
 func (t *taker) limit(most int64) *taker {
 	t.most = int(min(most, math.MaxInt32))
 	return t
-}
-
-// room is how many bytes of so many rows are taken at once.
-func (t *taker) room(rows int) int {
-	if t.most == 0 || rows == 1 {
-		return math.MaxInt32
-	}
-	return t.most
 }
 
 // newTaker makes a taker over chunks of one type. The chunks must live as long as it does.
@@ -182,6 +175,14 @@ func (t *taker) set(chunk int, d arrow.ArrayData) {
 
 // take copies the rows at the given places, in their order.
 func (t *taker) take(at []loc) (arrow.ArrayData, error) {
+	if t.most == 0 || len(at) == 1 {
+		return t.takeWithin(math.MaxInt32, at)
+	}
+	return t.takeWithin(t.most, at)
+}
+
+// takeWithin is take for rows of which no column takes more than so many bytes, and no list has more rows than that.
+func (t *taker) takeWithin(most int, at []loc) (arrow.ArrayData, error) {
 	n := len(at)
 	switch p := t.physical.(type) {
 	case *arrow.NullType:
@@ -198,7 +199,7 @@ func (t *taker) take(at []loc) (arrow.ArrayData, error) {
 	case *arrow.DictionaryType:
 		valid, nulls, at := t.validity(at)
 		w := p.IndexType.(arrow.FixedWidthDataType).BitWidth() / 8
-		out, err := t.fixed(at, w)
+		out, err := t.fixed(most, at, w)
 		if err != nil {
 			return nil, err
 		}
@@ -210,23 +211,23 @@ func (t *taker) take(at []loc) (arrow.ArrayData, error) {
 		}
 		return array.NewDataWithDictionary(t.typ, n, buffers(valid, out), nulls, 0, t.dict.(*array.Data)), nil
 	case *arrow.StringType, *arrow.BinaryType:
-		return t.variable(at, 4)
+		return t.variable(most, at, 4)
 	case *arrow.LargeStringType, *arrow.LargeBinaryType:
-		return t.variable(at, 8)
+		return t.variable(most, at, 8)
 	case *arrow.StringViewType, *arrow.BinaryViewType:
-		return t.views(at)
+		return t.views(most, at)
 	case *arrow.ListType, *arrow.MapType:
-		return t.list(at, 4, false)
+		return t.list(most, at, 4, false)
 	case *arrow.LargeListType:
-		return t.list(at, 8, false)
+		return t.list(most, at, 8, false)
 	case *arrow.ListViewType:
-		return t.list(at, 4, true)
+		return t.list(most, at, 4, true)
 	case *arrow.LargeListViewType:
-		return t.list(at, 8, true)
+		return t.list(most, at, 8, true)
 	case *arrow.FixedSizeListType:
 		valid, nulls, at := t.validity(at)
 		size := int(p.Len())
-		if n*size > math.MaxInt32 {
+		if n*size > rowsWithin(most) {
 			return nil, errTooBig
 		}
 		rows := make([]loc, 0, n*size)
@@ -239,36 +240,36 @@ func (t *taker) take(at []loc) (arrow.ArrayData, error) {
 				}
 			}
 		}
-		child, err := t.children[0].take(rows)
+		child, err := t.children[0].takeWithin(most, rows)
 		if err != nil {
 			return nil, err
 		}
 		return t.data(n, nulls, []arrow.ArrayData{child}, valid), nil
 	case *arrow.StructType:
 		valid, nulls, at := t.validity(at)
-		children, err := t.all(at)
+		children, err := t.all(most, at)
 		if err != nil {
 			return nil, err
 		}
 		return t.data(n, nulls, children, valid), nil
 	case *arrow.SparseUnionType:
 		at := t.absolute(at)
-		children, err := t.all(at)
+		children, err := t.all(most, at)
 		if err != nil {
 			return nil, err
 		}
-		codes, err := t.codes(at, p.TypeCodes())
+		codes, err := t.codes(most, at, p.TypeCodes())
 		if err != nil {
 			return nil, err
 		}
 		return array.NewData(t.typ, n, buffers(nil, codes), children, 0, 0), nil
 	case *arrow.DenseUnionType:
-		return t.dense(t.absolute(at), p)
+		return t.dense(most, t.absolute(at), p)
 	case *arrow.RunEndEncodedType:
-		return t.runs(at, p)
+		return t.runs(most, at, p)
 	case arrow.FixedWidthDataType:
 		valid, nulls, at := t.validity(at)
-		out, err := t.fixed(at, p.BitWidth()/8)
+		out, err := t.fixed(most, at, p.BitWidth()/8)
 		if err != nil {
 			return nil, err
 		}
@@ -292,11 +293,11 @@ func (t *taker) data(n, nulls int, children []arrow.ArrayData, valid []byte, res
 	return array.NewData(t.typ, n, buffers(valid, rest...), children, nulls, 0)
 }
 
-func (t *taker) all(at []loc) ([]arrow.ArrayData, error) {
+func (t *taker) all(most int, at []loc) ([]arrow.ArrayData, error) {
 	out := make([]arrow.ArrayData, len(t.children))
 	for i, c := range t.children {
 		var err error
-		if out[i], err = c.take(at); err != nil {
+		if out[i], err = c.takeWithin(most, at); err != nil {
 			return nil, err
 		}
 	}
@@ -357,8 +358,8 @@ func (t *taker) values(buffer int) [][]byte {
 }
 
 // fixed copies values of w bytes; at holds absolute rows.
-func (t *taker) fixed(at []loc, w int) ([]byte, error) {
-	if len(at)*w > t.room(len(at)) {
+func (t *taker) fixed(most int, at []loc, w int) ([]byte, error) {
+	if len(at)*w > most {
 		return nil, errTooBig
 	}
 	in, out := t.values(1), make([]byte, len(at)*w)
@@ -424,12 +425,12 @@ func within(from, to, n int) error {
 }
 
 // variable copies strings and binaries with offsets of w bytes.
-func (t *taker) variable(at []loc, w int) (arrow.ArrayData, error) {
+func (t *taker) variable(most int, at []loc, w int) (arrow.ArrayData, error) {
 	n := len(at)
 	valid, nulls, at := t.validity(at)
 	offsets, bytes := t.values(1), t.values(2)
 	if w == 4 {
-		ends, out, err := shortTexts(at, offsets, bytes, t.room(n))
+		ends, out, err := shortTexts(most, at, offsets, bytes)
 		if err != nil {
 			return nil, err
 		}
@@ -444,7 +445,7 @@ func (t *taker) variable(at []loc, w int) (arrow.ArrayData, error) {
 			}
 			total += to - from
 		}
-		if t.most > 0 && total > t.room(n) {
+		if most < math.MaxInt32 && total > most { // 2 GiB are no bound of long offsets
 			return nil, errTooBig
 		}
 		putInt(ends[(i+1)*w:(i+2)*w], total)
@@ -459,7 +460,7 @@ func (t *taker) variable(at []loc, w int) (arrow.ArrayData, error) {
 }
 
 // shortTexts is variable's work for offsets of 4 bytes, which nearly all have.
-func shortTexts(at []loc, offsets, bytes [][]byte, most int) (ends, out []byte, err error) {
+func shortTexts(most int, at []loc, offsets, bytes [][]byte) (ends, out []byte, err error) {
 	chunks := make([][]uint32, len(offsets))
 	for c, o := range offsets {
 		chunks[c] = words[uint32](o)
@@ -491,10 +492,10 @@ func shortTexts(at []loc, offsets, bytes [][]byte, most int) (ends, out []byte, 
 
 // views copies string and binary views. A view is a length, then 12 bytes of text, or 4 bytes of it, the buffer's
 // number and the offset there.
-func (t *taker) views(at []loc) (arrow.ArrayData, error) {
+func (t *taker) views(most int, at []loc) (arrow.ArrayData, error) {
 	n := len(at)
 	valid, nulls, at := t.validity(at)
-	out, err := t.fixed(at, 16)
+	out, err := t.fixed(most, at, 16)
 	if err != nil {
 		return nil, err
 	}
@@ -506,7 +507,7 @@ func (t *taker) views(at []loc) (arrow.ArrayData, error) {
 			continue
 		}
 		from := nth(v, 3, 4)
-		if len(long)+size > t.room(n) {
+		if len(long)+size > most {
 			return nil, errTooBig
 		}
 		putInt(v[8:12], 0)
@@ -521,7 +522,7 @@ func (t *taker) views(at []loc) (arrow.ArrayData, error) {
 }
 
 // list copies lists and maps with offsets of w bytes, and list views, which have a size beside each offset.
-func (t *taker) list(at []loc, w int, view bool) (arrow.ArrayData, error) {
+func (t *taker) list(most int, at []loc, w int, view bool) (arrow.ArrayData, error) {
 	n := len(at)
 	valid, nulls, at := t.validity(at)
 	offsets := t.values(1)
@@ -548,13 +549,13 @@ func (t *taker) list(at []loc, w int, view bool) (arrow.ArrayData, error) {
 				rows = append(rows, loc{l.chunk, r})
 			}
 		}
-		if w == 4 && len(rows) > math.MaxInt32 {
+		if len(rows) > rowsWithin(most) && (w == 4 || most < math.MaxInt32) {
 			return nil, errTooBig
 		}
 		putInt(counts[i*w:(i+1)*w], len(rows)-from)
 		putInt(starts[(i+1)*w:(i+2)*w], len(rows))
 	}
-	child, err := t.children[0].take(rows)
+	child, err := t.children[0].takeWithin(most, rows)
 	if err != nil {
 		return nil, err
 	}
@@ -564,10 +565,18 @@ func (t *taker) list(at []loc, w int, view bool) (arrow.ArrayData, error) {
 	return t.data(n, nulls, []arrow.ArrayData{child}, valid, starts), nil
 }
 
+// rowsWithin is how many rows within lists are taken where so many bytes are: each has its place in memory meanwhile.
+func rowsWithin(most int) int {
+	if most == math.MaxInt32 {
+		return most
+	}
+	return most / int(unsafe.Sizeof(loc{}))
+}
+
 // codes copies a union's type codes. A union has no nulls of its own: one that a join makes is a null of its first
 // child.
-func (t *taker) codes(at []loc, codes []arrow.UnionTypeCode) ([]byte, error) {
-	out, err := t.fixed(at, 1)
+func (t *taker) codes(most int, at []loc, codes []arrow.UnionTypeCode) ([]byte, error) {
+	out, err := t.fixed(most, at, 1)
 	for i, l := range at {
 		if err == nil && l.chunk < 0 && len(codes) > 0 {
 			out[i] = byte(codes[0])
@@ -576,8 +585,8 @@ func (t *taker) codes(at []loc, codes []arrow.UnionTypeCode) ([]byte, error) {
 	return out, err
 }
 
-func (t *taker) dense(at []loc, p *arrow.DenseUnionType) (arrow.ArrayData, error) {
-	codes, err := t.codes(at, p.TypeCodes())
+func (t *taker) dense(most int, at []loc, p *arrow.DenseUnionType) (arrow.ArrayData, error) {
+	codes, err := t.codes(most, at, p.TypeCodes())
 	if err != nil {
 		return nil, err
 	}
@@ -597,7 +606,7 @@ func (t *taker) dense(at []loc, p *arrow.DenseUnionType) (arrow.ArrayData, error
 	children := make([]arrow.ArrayData, len(t.children))
 	for i, c := range t.children {
 		var err error
-		if children[i], err = c.take(rows[i]); err != nil {
+		if children[i], err = c.takeWithin(most, rows[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -605,7 +614,7 @@ func (t *taker) dense(at []loc, p *arrow.DenseUnionType) (arrow.ArrayData, error
 }
 
 // runs copies run-end encoded values: rows of one run that follow one another stay one run.
-func (t *taker) runs(at []loc, p *arrow.RunEndEncodedType) (arrow.ArrayData, error) {
+func (t *taker) runs(most int, at []loc, p *arrow.RunEndEncodedType) (arrow.ArrayData, error) {
 	w := p.RunEnds().(arrow.FixedWidthDataType).BitWidth() / 8
 	if w == 2 && len(at) > math.MaxInt16 || w == 4 && len(at) > math.MaxInt32 {
 		return nil, errTooBig
@@ -632,7 +641,7 @@ func (t *taker) runs(at []loc, p *arrow.RunEndEncodedType) (arrow.ArrayData, err
 		}
 		putInt(ends[len(ends)-w:], i+1)
 	}
-	values, err := t.children[0].take(rows)
+	values, err := t.children[0].takeWithin(most, rows)
 	if err != nil {
 		return nil, err
 	}

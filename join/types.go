@@ -341,10 +341,13 @@ func parserFor(typ arrow.DataType) func(t *csvTokens, c int) (arrow.Array, error
 	case *arrow.Float32Type:
 		return fixedParser(typ, func(f []byte) (float32, bool) {
 			v, err := strconv.ParseFloat(string(f), 32)
-			return float32(v), err == nil
+			return float32(v), err == nil && !hexadecimal(f)
 		})
 	case *arrow.Float64Type:
-		return fixedParser(typ, parseFloat)
+		return fixedParser(typ, func(f []byte) (float64, bool) {
+			v, ok := parseFloat(f)
+			return v, ok && !hexadecimal(f)
+		})
 	case *arrow.Decimal128Type:
 		return fixedParser(typ, func(f []byte) (decimal128.Num, bool) { return parseDecimal(f, typ) })
 	case *arrow.Date32Type:
@@ -360,6 +363,9 @@ func parserFor(typ arrow.DataType) func(t *csvTokens, c int) (arrow.Array, error
 	}
 	return nil
 }
+
+// hexadecimal tells that a number is one of Go's that SQL does not have.
+func hexadecimal(f []byte) bool { return bytes.ContainsAny(f, "xX") }
 
 func fixedParser[T arrow.FixedWidthType](typ arrow.DataType, parse func(f []byte) (T, bool)) func(t *csvTokens,
 	c int) (arrow.Array, error) {
@@ -477,8 +483,11 @@ func uuids(t *csvTokens, c int, typ *extensions.UUIDType) (arrow.Array, error) {
 			nulls.null(r, t.rows)
 			continue
 		}
+		if n := len(f); n == 38 && f[0] == '{' && f[n-1] == '}' {
+			f = f[1 : n-1]
+		}
 		v, err := uuid.ParseBytes(f)
-		if err != nil {
+		if err != nil || len(f) > 36 { // the library takes more, and does not look at all of it
 			return nil, unfit(t, r, c, typ)
 		}
 		copy(values[16*r:], v[:])
