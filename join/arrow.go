@@ -108,8 +108,8 @@ func (m *metadata) batch(t flatbuffers.Table, views int) {
 	}
 }
 
-// add adds up what a buffer takes. A packed one begins with that, or with -1 where it is as it is after all. A file that
-// says what is not so is found out when it is read.
+// add adds up what a buffer takes. A packed one begins with that, or with -1 where it is as it is after all. A file
+// that says what is not so is found out when it is read.
 func (m *metadata) add(t flatbuffers.Table, at flatbuffers.UOffsetT, packed bool) {
 	n := t.GetInt64(at + 8)
 	var b [8]byte

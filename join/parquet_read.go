@@ -42,8 +42,9 @@ type parquetFile struct {
 
 func openParquet(f *os.File, path string) (*parquetFile, error) {
 	props := parquet.NewReaderProperties(allocator)
-	props.MaxCompressedPageSize, props.MaxUncompressedPageSize = math.MaxInt32, math.MaxInt32 // what the format can say
-	props.BufferedStreamEnabled = true                                                        // or each chunk is read whole first
+	// what the format can say
+	props.MaxCompressedPageSize, props.MaxUncompressedPageSize = math.MaxInt32, math.MaxInt32
+	props.BufferedStreamEnabled = true // or each chunk is read whole first
 	pf, err := file.NewParquetReader(f, file.WithReadProps(props))
 	if err != nil {
 		return nil, notParquet(f, err)

@@ -68,7 +68,7 @@ func (j *joiner) needed(build *Reader, plan *output, decoded bool, memory int64)
 	return j.columnBytes(build, plan, build.pq.decoded)
 }
 
-// columnBytes is what the build side takes, by the bytes of its columns that come out, and of keys that are not numbers.
+// columnBytes is what the build side takes, by the bytes of its columns that come out, and of keys that are no numbers.
 func (j *joiner) columnBytes(build *Reader, plan *output, of func(group, field int) (int64, error)) (int64, error) {
 	rows := min(max(0, build.Rows()), 1<<40)
 	n := int64(len(j.On)) * 16 * rows

@@ -50,8 +50,8 @@ typedef tile<1, true> Alone;
 #if defined(WARPMAP_HOST) && !defined(WARPMAP_STRESS)
 // A CPU makes all hashes of a window side by side, and brings in order only those that are likely to be among the smallest. sketch_at_once gives false
 // where this tells nothing: for a window that is long, has letters that are no bases, or few different k-mers.
-static constexpr u32 AT_ONCE = 256, LIKELY = 64;
-static_assert(S <= LIKELY, "a sketch is chosen from those that are likely");
+static constexpr u32 AT_ONCE = 256, WANTED = S + S / 2 + 8, LIKELY = S <= 24 ? 64 : 128;
+static_assert(WANTED + 16 <= LIKELY, "a sketch is chosen from those that are likely, of which there may be some more than wanted");
 
 // Sixteen hashes, or letters, in vectors of the machine.
 typedef u32 Hashes __attribute__((vector_size(64)));
@@ -95,8 +95,7 @@ inline bool sketch_at_once(const u8* text, u32 letters, u32* out) {
         Hashes reverse = (x >> 16 | x << 16) >> (32 - 2 * K);
         store(a + j, hash_of(forward < reverse ? forward : reverse));
     }
-    // of n hashes that differ, S + 3 √S are about as many as are needed to be sure of S
-    constexpr u32 WANTED = S + S / 2 + 8;
+    // of n hashes that differ, so many are likely to have the S smallest among them
     u32 bound = WANTED < n ? (u32)(((u64)WANTED << 32) / n) : NO_FEATURE, m = 0;
     for (u32 j = 0; j < n; j++) {
         b[m] = a[j];
@@ -446,21 +445,22 @@ WARPMAP_KERNEL(decide, decideParams) {
     }
 }
 #else
-typedef tile<32> Warp;
-static constexpr u32 NEAR = 256; // locations that a warp keeps in shared memory
+static constexpr int LANES = CLASSIFY_READ_LANES;
+static constexpr u32 NEAR = 256; // locations of a read that lie in shared memory
+typedef tile<LANES> Together;
 
 WARPMAP_KERNEL(decide, decideParams) {
-    __shared__ u64 near[WARPMAP_MAX_THREADS / 32][NEAR];
-    Warp g;
+    __shared__ u64 near[WARPMAP_MAX_THREADS / LANES][NEAR];
+    Together g;
     u32 lane = (u32)g.rank();
-    for (u64 i = grid_thread() / 32; i < p.n; i += grid_threads() / 32) {
+    for (u64 i = grid_thread() / LANES; i < p.n; i += grid_threads() / LANES) {
         if (lane == 0) at<verdict>(p.verdicts)[i] = verdict{};
         Read r(p, i);
         u64 n = 0;
-        for (u64 f = r.begin + lane; f < r.end; f += 32) n += locations_of(r.entry(f));
+        for (u64 f = r.begin + lane; f < r.end; f += LANES) n += locations_of(r.entry(f));
         n = g.sum(n);
         if (n == 0) continue;
-        u64* a = near[thread_index() / 32];
+        u64* a = near[thread_index() / LANES];
         if (n > NEAR) {
             u64 first = lane == 0 ? room(p, n) : 0;
             first = g.shuffle(first, 0);
@@ -468,13 +468,13 @@ WARPMAP_KERNEL(decide, decideParams) {
             a = at<u64>(p.scratch) + first;
         }
         u64 to = 0;
-        for (u64 row = r.begin; row < r.end; row += 32) {
+        for (u64 row = r.begin; row < r.end; row += LANES) {
             u64 f = row + lane, entry = f < r.end ? r.entry(f) : 0, all, before = g.scan(locations_of(entry), all);
-            for (u64 some = 0; some < all; some += 32) { // each lane takes a location, whose feature is the last that begins before it
+            for (u64 some = 0; some < all; some += LANES) { // each lane takes a location, whose feature is the last that begins before it
                 u64 k = some + lane;
                 int of = 0;
 #pragma unroll
-                for (int step = 16; step > 0; step /= 2) {
+                for (int step = LANES / 2; step > 0; step /= 2) {
                     u64 begins = g.shuffle(before, of + step);
                     if (begins <= k) of += step;
                 }

@@ -47,6 +47,9 @@ const (
 	oneBit        = 62
 	manyBit       = 63
 	countShift    = 48
+
+	// readLanes are the lanes of a warp that decide on a read together, on a GPU and in stress mode.
+	readLanes = 32
 )
 
 // window is a stretch of a block's text that is sketched.

@@ -505,7 +505,7 @@ func (w *partWorker) decide(n int, queries device.Slice[query], entries device.S
 	c, o := w.p, w.c.o
 	need, lanes := max(w.scratch.s.Len(), 2*entries.Len()), int64(n)
 	if w.d.Info().CUDA() || w.d.Info().Stress {
-		lanes *= 32 // a warp has a read
+		lanes *= readLanes
 	}
 	for {
 		scratch, err := w.scratch.room(w.d, w.st, need)

@@ -28,7 +28,7 @@ func program(o Options) *device.Program {
 			{Name: "CLASSIFY_RANKS", Value: ranks},
 			{Name: "CLASSIFY_ONE_BIT", Value: oneBit}, {Name: "CLASSIFY_MANY_BIT", Value: manyBit},
 			{Name: "CLASSIFY_COUNT_SHIFT", Value: countShift},
-			{Name: "CLASSIFY_MOST_LOCATIONS", Value: mostLocations}},
+			{Name: "CLASSIFY_MOST_LOCATIONS", Value: mostLocations}, {Name: "CLASSIFY_READ_LANES", Value: readLanes}},
 		Layouts: []any{sketchParams{}, pairParams{}, sortParams{}, decideParams{}, window{}, query{}, candidate{},
 			verdict{}},
 	}
