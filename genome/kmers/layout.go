@@ -127,6 +127,6 @@ func binProgram() *device.Program {
 
 // The file: see file.go. It is of version 3; those of 0.1.0 are of version 1, or with two words of version 2.
 const (
-	plainVersion, wideVersion, fileVersion = 1, 2, 3
-	headerBytes                            = 64 << 10
+	plainVersion, fileVersion = 1, 3
+	headerBytes               = 64 << 10
 )
