@@ -162,6 +162,9 @@ func (p *parser) next() ([]byte, bool) {
 
 // begin begins a record.
 func (p *parser) begin(name []byte) {
+	if n := len(p.records); n == cap(p.records) { // no more than a block can have
+		p.records = append(make([]Record, 0, max(n+1, min(p.most, max(2*n, 1<<8)))), p.records...)
+	}
 	from := len(p.names)
 	p.names = append(p.names, name...)
 	p.records = append(p.records, Record{Name: p.names[from:len(p.names):len(p.names)], Start: p.to - p.base})

@@ -67,7 +67,9 @@ func (l *lists) release() {
 	}
 	l.from.mu.Lock()
 	defer l.from.mu.Unlock()
-	l.from.lists = append(l.from.lists, l)
+	if len(l.from.lists) < l.from.idle {
+		l.from.lists = append(l.from.lists, l)
+	}
 }
 
 // list gives empty lists with one user.
@@ -112,6 +114,7 @@ type texts struct {
 	mu    sync.Mutex
 	free  [][]byte
 	lists []*lists
+	idle  int // lists that are kept for later at most
 }
 
 func (t *texts) put(raw []byte) {
@@ -264,7 +267,7 @@ func newStream(ctx context.Context, inputs []string, o Options) (*stream, error)
 			return nil, err
 		}
 	}
-	s := &stream{o: o.complete(), inputs: inputs, texts: &texts{}}
+	s := &stream{o: o.complete(), inputs: inputs, texts: &texts{idle: o.Threads}}
 	s.ctx, s.stop = context.WithCancel(ctx)
 	s.parse, s.unpack = make(chan struct{}, s.o.Threads), make(chan struct{}, s.o.Threads)
 	s.ahead = s.o.Threads/max(1, min(s.o.Threads, len(inputs))) + 1
