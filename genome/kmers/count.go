@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/genome"
@@ -102,8 +103,9 @@ var errNarrow = errors.New("more k-mers than memory")
 
 // counter counts the k-mers of some parts on a device.
 type counter interface {
-	// add takes text, whose records end in '\n'.
-	add(text []byte) error
+	// add takes text, whose records end in '\n'. The text must not change until done is called. If add fails, done
+	// may never be called.
+	add(text []byte, done func()) error
 	// settle counts what was added. Until then it may turn out that k-mers take more memory than there is.
 	settle() error
 	// finish settles, and gives the k-mers of each part, in the order of parts, and in each by their mixes. They are
@@ -169,11 +171,8 @@ func (j *job) whole(w *writer) error {
 		}
 	}
 	defer func() { j.expected = 0 }()
-	return j.count(0, parts, 0, func(add func(text []byte) error) error {
-		return j.read(Reading, func(b *genome.Block) error {
-			defer b.Release()
-			return add(b.Text)
-		})
+	return j.count(0, parts, 0, func(add func(text []byte, done func()) error) error {
+		return j.read(Reading, func(b *genome.Block) error { return add(b.Text, b.Release) })
 	}, w.put)
 }
 
@@ -189,18 +188,18 @@ func (j *job) read(step Step, each func(b *genome.Block) error) (err error) {
 }
 
 // count counts the k-mers of some parts of the text that source gives.
-func (j *job) count(first, end, round int, source func(add func(text []byte) error) error,
+func (j *job) count(first, end, round int, source func(add func(text []byte, done func()) error) error,
 	put func(part int, x counted) error) (err error) {
 	// The source begins while the counter is made, which takes as long as reading 100 MB.
 	made := sync.OnceValues(func() (counter, error) { return j.counter(first, end) })
 	var making crash.WaitGroup
 	making.Go(func() { made() })
-	err = source(func(text []byte) error {
+	err = source(func(text []byte, done func()) error {
 		c, err := made()
 		if err != nil {
 			return err
 		}
-		return c.add(text)
+		return c.add(text, done)
 	})
 	making.Wait()
 	c, failed := made()
@@ -245,10 +244,18 @@ func (j *job) counter(first, end int) (counter, error) {
 // shared counters each take all text, and count the k-mers of their own parts.
 type shared []counter
 
-func (s shared) add(text []byte) error {
+func (s shared) add(text []byte, done func()) error {
+	var left atomic.Int64
+	left.Store(int64(len(s)))
 	var work crash.Group
 	for _, c := range s {
-		work.Go(func() error { return c.add(text) })
+		work.Go(func() error {
+			return c.add(text, func() {
+				if left.Add(-1) == 0 {
+					done()
+				}
+			})
+		})
 	}
 	return work.Wait()
 }
@@ -281,33 +288,36 @@ func (s shared) close() (err error) {
 }
 
 func newCounter(d *device.Device, o Options, memory int64, first, end int, expected int64) (counter, error) {
-	m, err := d.CompileApart(program(wordsOf(o.K)))
+	w := wanted{d: d, k: o.K, words: wordsOf(o.K), least: o.Min, first: uint64(first), end: uint64(end)}
+	if o.Canonical {
+		w.canonical = 1
+	}
+	if !d.Info().CUDA() {
+		return newCores(w, memory)
+	}
+	m, err := d.CompileApart(program(w.words))
 	if err != nil {
 		return nil, err
 	}
-	words := wordsOf(o.K)
-	t := texts{d: d, k: o.K, words: words, least: o.Min, room: roomFor(memory / int64(words)),
-		p: textParams{K: uint64(o.K), First: uint64(first), End: uint64(end)}}
-	if o.Canonical {
-		t.p.Canonical = 1
-	}
-	if d.Info().CUDA() {
-		return newTabledFor(m, t, memory, expected)
-	}
-	return newSorted(m, t, memory)
+	return newTabledFor(m, texts{wanted: w, room: roomFor(memory / int64(w.words))}, memory, expected)
 }
 
 // roomFor is how much text is brought to a device at a time.
 func roomFor(memory int64) int { return int(min(textBytes, memory/textShare)) }
 
+// wanted is what a counter counts: the k-mers of the parts first … end-1.
+type wanted struct {
+	d          *device.Device
+	k, words   int
+	canonical  uint64 // 1 where a k-mer and its reverse complement count as one
+	first, end uint64
+	least      uint32 // k-mers that come less often may be left out
+}
+
 // texts brings text to the device, and has its k-mers made piece by piece.
 type texts struct {
-	d      *device.Device
-	k      int
-	words  int
+	wanted
 	room   int // bytes of text at a time
-	p      textParams
-	least  uint32 // k-mers that come less often may be left out
 	memory device.Slice[byte]
 	n      int // bytes that are there
 }
@@ -319,7 +329,6 @@ func (t *texts) fill(text []byte, flush func() error) error {
 		if t.memory, err = device.Make[byte](t.d, t.room); err != nil {
 			return err
 		}
-		t.p.Text = t.memory.Addr()
 	}
 	for from := 0; from < len(text); {
 		n := min(t.room-t.n, len(text)-from)
@@ -345,8 +354,8 @@ func rawRoom(devices []*device.Device, memory int64, words int) uint64 {
 	share := memory / int64(len(devices))
 	least := int64(math.MaxInt64)
 	for _, d := range devices {
-		n := share / 4 * 3 / rawBytes(words)
-		if d.Info().CUDA() { // half of it is a table's, which may be filled to 40% after it has grown
+		n := share / 8 / countedBytes(words) // what is kept of them is a quarter of the memory at most
+		if d.Info().CUDA() {                 // half of it is a table's, which may be filled to 40% after it has grown
 			n = share / 2 / (5 * rawBytes(words))
 		}
 		least = min(least, n)

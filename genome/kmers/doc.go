@@ -11,12 +11,14 @@
 //	a GPU     k-mers are appended to a list, which is added to a warpcore.Counter, or, if they have two words, to
 //	          values of a dycuckoo.Map. While one text is counted, all text that comes meanwhile is copied: the more
 //	          k-mers come at once, the faster they are counted
-//	the CPU   k-mers of a block of text are brought in the order of their parts; when they are a gigabyte, and more
-//	          than what was counted, or the input ends, each part is sorted and counted in the cache of a core
+//	the CPU   each core cuts its pieces of text into stretches of k-mers that have one minimizer, and deals these
+//	          out to bins: a byte a k-mer. When many stretches wait, or the input ends, each core counts bin by
+//	          bin, in a table that its cache holds, and lists what the bin has. At last the lists are dealt out to
+//	          parts, and each part is sorted. K-mers of up to nine letters are counted in an array
 //
-// On the CPU, a table of all k-mers is larger than the cache, and each k-mer waits for memory; parts are read and
-// written as streams. GPU and CPU give the same file: the parts come in order, and the k-mers of a part in the order of
-// their mixes. With several devices, each reads all text, and counts its share of the parts.
+// On the CPU, a table of all k-mers is larger than the cache, and each k-mer would wait for memory; stretches and lists
+// are read and written as streams. GPU and CPU give the same file: the parts come in order, and the k-mers of a part in
+// the order of their mixes. With several devices, each reads all text, and counts its share of the parts.
 //
 // A file of counts holds the low bits of the mixes, a bit and a half for their high bits, and counts by as many bits as
 // most of them take: about 5.5 bytes a k-mer. See coded.go.

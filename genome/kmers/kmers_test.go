@@ -182,26 +182,29 @@ func TestParts(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := plainly(sequences, k, true, 0)
+		onCores := func(_ *device.Module, t texts, memory int64) (counter, error) { return newCores(t.wanted, memory) }
 		for name, make := range map[string]func(*device.Module, texts, int64) (counter, error){
-			"sorted": newSorted, "tabled": newTabled, "eager": eager} {
+			"cores": onCores, "tabled": newTabled, "eager": eager} {
 			for _, memory := range []int64{1 << 30, 2 * countedBytes(words) * int64(len(want))} {
-				if name != "sorted" && words > 1 && memory < 1<<30 {
+				if name == "cores" {
+					memory = max(memory, leastMemory)
+				} else if words > 1 && memory < 1<<30 {
 					memory *= 4
 				}
 				got := map[string]uint32{}
 				for first := 0; first < parts; first += parts / 4 {
-					c, err := make(m, texts{d: d, k: k, words: words, room: 5000, p: textParams{K: uint64(k),
-						Canonical: 1, First: uint64(first), End: uint64(first + parts/4)}}, memory)
+					c, err := make(m, texts{room: 5000, wanted: wanted{d: d, k: k, words: words, canonical: 1,
+						first: uint64(first), end: uint64(first + parts/4)}}, memory)
 					if err != nil {
 						t.Fatal(err)
 					}
 					last := first - 1
 					for i, s := range sequences {
-						if err := c.add([]byte(s + "\n")); err != nil {
+						if err := c.add([]byte(s+"\n"), func() {}); err != nil {
 							t.Fatal(name, k, memory, err)
 						}
-						if x, ok := c.(*sorted); ok && i%10 == 0 {
-							if err := x.flush(); err != nil {
+						if x, ok := c.(*cores); ok && i%10 == 0 {
+							if err := x.count(0); err != nil {
 								t.Fatal(name, k, memory, err)
 							}
 						}
@@ -253,8 +256,7 @@ func TestShortTexts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, err := eager(m, texts{d: d, k: k, words: wordsOf(k), room: 5001, p: textParams{K: uint64(k), End: parts}},
-			1<<30)
+		c, err := eager(m, texts{wanted: wanted{d: d, k: k, words: wordsOf(k), end: parts}, room: 5001}, 1<<30)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -266,7 +268,7 @@ func TestShortTexts(t *testing.T) {
 				s[i] = "ACGTACGTACGTACGTACGTACGTACGTacgtuUN\x00\xff"[r.IntN(37)]
 			}
 			sequences = append(sequences, string(s))
-			if err := c.add(append(s, '\n')); err != nil {
+			if err := c.add(append(s, '\n'), func() {}); err != nil {
 				t.Fatal(k, n, err)
 			}
 		}
@@ -298,13 +300,13 @@ func TestLessThanAhead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		room := texts{d: d, k: k, words: wordsOf(k), room: 1 << 16, p: textParams{K: uint64(k), End: parts}}
+		room := texts{wanted: wanted{d: d, k: k, words: wordsOf(k), end: parts}, room: 1 << 16}
 		c, err := newTabledFor(m, room, 1<<30, 1<<40)
 		if err != nil {
 			t.Fatal(k, err)
 		}
 		text, got := "ACGTACGTAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", map[string]uint32{}
-		err = errors.Join(c.add([]byte(text+"\n")), c.finish(func(part int, x counted) error {
+		err = errors.Join(c.add([]byte(text+"\n"), func() {}), c.finish(func(part int, x counted) error {
 			for i, n := range x.counts {
 				got[string(Append(nil, unmix(x.mix(i)), k))] = n
 			}
@@ -652,7 +654,7 @@ func TestDamagedFile(t *testing.T) {
 // Kernels compile for GPUs.
 func TestKernelsCompileForGPUs(t *testing.T) {
 	for _, arch := range testenv.Some([]string{"sm_90", "sm_70"}, 1) {
-		for _, p := range []*device.Program{program(1), program(2), binProgram()} {
+		for _, p := range []*device.Program{program(1), program(2), coresProgram(1), coresProgram(2), binProgram()} {
 			_, err := device.CompileFor(arch, p)
 			if errors.Is(err, device.ErrNoNVRTC) {
 				testenv.RequireNVRTC(t, err)

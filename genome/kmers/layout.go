@@ -9,8 +9,14 @@ import (
 //go:embed kmers.cu
 var kmersCU string
 
+//go:embed cores.cu
+var coresCU string
+
 //go:embed bins.cu
 var binsCU string
+
+//go:embed kmer.cuh
+var kmerCUH string
 
 //go:embed letters.cuh
 var lettersCUH string
@@ -21,7 +27,7 @@ const (
 	// partBits: the k-mers of a part lie together in the file, and are counted at once. 50 million k-mers have parts of
 	// 200 KB, which a core's cache holds.
 	partBits, parts = 11, 1 << partBits
-	// bucketBits: a part is dealt out to so many buckets before it is sorted.
+	// bucketBits: a part is dealt out to so many buckets at most before it is sorted.
 	bucketBits = 12
 	// few is how many k-mers of a bucket are sorted by insertion.
 	few = 32
@@ -47,6 +53,16 @@ const (
 	minimizerLetters, bins = 9, 1 << 9
 	// mostOfStretch is how many k-mers a packed stretch has at most: a byte says it.
 	mostOfStretch = 255
+	// On cores, bins are so many that 50 million k-mers have tables of half a megabyte, which a core's cache holds; or
+	// fewer with little memory, because each core has a chunk of each bin.
+	mostBins, leastBins = 1 << 11, 1 << 6
+	chunkBytes          = 512
+	// K-mers of so many letters are counted where their letters say, which takes 2 MB for each core.
+	shortLetters = 9
+	// pieceLetters is how many letters a core takes at a time at most.
+	pieceLetters = 1 << 18
+	// waitBytes of stretches wait at least before they are counted, if there is memory.
+	waitBytes = 64 << 20
 	// stretchLetters is how many letters a lane takes that packs stretches: each begins anew there.
 	stretchLetters = 1 << 9
 )
@@ -58,14 +74,24 @@ func wordsOf(k int) int { return (k + wordK - 1) / wordK }
 // stay free.
 func aheadBytes(words int) int64 { return 15*int64(words) + 5 }
 
-// textParams are the parameters of the kernels that make k-mers of text.
+// minimizerOf is how many letters the minimizer of a k-mer has that is dealt out to bins on cores. Those of short
+// k-mers have fewer, so that neighbours have the same one.
+func minimizerOf(k int) int { return min(minimizerLetters, max(7, k/2)) }
+
+// The bytes of a k-mer, and of one that is counted.
+func rawBytes(words int) int64     { return 8 * int64(words) }
+func countedBytes(words int) int64 { return rawBytes(words) + 4 }
+
+// placeBytes is what a k-mer takes in a core's table.
+func placeBytes(words int) int { return 8*words + 8 }
+
+// textParams are the parameters of the kernel that lists the k-mers of text.
 type textParams struct {
 	Text, N    uint64
 	K          uint64
 	Canonical  uint64
 	First, End uint64 // parts that are wanted
-	Segment    uint64 // letters of a block
-	Cursors    uint64 // address of u64: of each segment and part; of a list, its length
+	Cursors    uint64 // address of the list's length
 	Mixes      uint64 // address of mixes
 }
 
@@ -78,16 +104,53 @@ type packedParams struct {
 	Mixes     uint64
 }
 
-// run is the k-mers of some text in the order of their parts.
-type run struct{ Mixes, Starts uint64 }
+// bin is a bin's newest chunk, where its next stretch or entry goes, and how many k-mers it has.
+type bin struct{ Chunk, At, Kmers uint64 }
 
-// sortParams are those of the kernel that counts parts.
-type sortParams struct {
-	Runs, N       uint64
-	First         uint64 // part of the first block
-	Offsets       uint64 // of each block's part in Mixes and Counts
+// dealParams are the parameters of kernels that take a piece of text on a core.
+type dealParams struct {
+	Text, To  uint64
+	K         uint64
+	Canonical uint64
+	Minimizer uint64 // its letters
+	Mask      uint64 // how many bins there are, less one
+	Bins      uint64 // address of the core's bins; or of counts of short k-mers
+	State     uint64
+}
+
+// dealState: k-mers that end in letters before Next are done.
+type dealState struct{ Next, Slab, End uint64 }
+
+// tableParams are those of kernels that count a bin in a table.
+type tableParams struct {
+	K            uint64
+	Canonical    uint64
+	First, End   uint64 // parts that are wanted
+	Seed         uint64
+	Table, Bits  uint64 // of 2^Bits places
+	Old, OldBits uint64
+	Bin          uint64
+	Bins, Cores  uint64 // address of the address of each core's bins
+	List         uint64 // address of the bins of lists
+	State        uint64
+	Least        uint64 // k-mers that come less often are left out of a list
+}
+
+// tableState: what is done of the stretches and of the list, and how many places are taken.
+type tableState struct {
+	Core, Chunk, At uint64
+	Used            uint64
+	Place           uint64
+	Slab, End       uint64
+}
+
+// partParams are those of kernels that bring k-mers in order.
+type partParams struct {
+	From, To      uint64
+	Lists         uint64 // address of bins
+	Cursors       uint64 // address of u64: of each part
 	Mixes, Counts uint64
-	Numbers       uint64 // how many k-mers a part has
+	Pairs         uint64
 }
 
 // binParams are those of the kernels that pack stretches.
@@ -100,16 +163,30 @@ type binParams struct {
 	Out       uint64
 }
 
-// program has the kernels that count k-mers of so many words.
+// program has the kernels that list k-mers of so many words on a GPU.
 func program(words int) *device.Program {
 	return &device.Program{
-		Name:  "kmers",
-		Files: []device.File{{Name: "kmers.cu", Text: kmersCU}, {Name: "letters.cuh", Text: lettersCUH}},
+		Name: "kmers",
+		Files: []device.File{{Name: "kmers.cu", Text: kmersCU}, {Name: "kmer.cuh", Text: kmerCUH},
+			{Name: "letters.cuh", Text: lettersCUH}},
 		Defines: []device.Define{{Name: "KMERS_WORDS", Value: words}, {Name: "KMERS_PART_BITS", Value: partBits},
-			{Name: "KMERS_PARTS", Value: parts},
-			{Name: "KMERS_BUCKET_BITS", Value: bucketBits}, {Name: "KMERS_BUCKETS", Value: 1 << bucketBits},
-			{Name: "KMERS_FEW", Value: few}, {Name: "KMERS_EACH", Value: each}},
-		Layouts: []any{textParams{}, packedParams{}, run{}, sortParams{}},
+			{Name: "KMERS_PARTS", Value: parts}, {Name: "KMERS_EACH", Value: each}},
+		Layouts: []any{textParams{}, packedParams{}},
+	}
+}
+
+// coresProgram has those that count k-mers of so many words on cores.
+func coresProgram(words int) *device.Program {
+	return &device.Program{
+		Name: "kmers-cores",
+		Files: []device.File{{Name: "cores.cu", Text: coresCU}, {Name: "kmer.cuh", Text: kmerCUH},
+			{Name: "letters.cuh", Text: lettersCUH}},
+		Defines: []device.Define{{Name: "KMERS_WORDS", Value: words}, {Name: "KMERS_PART_BITS", Value: partBits},
+			{Name: "KMERS_PARTS", Value: parts}, {Name: "KMERS_BUCKET_BITS", Value: bucketBits},
+			{Name: "KMERS_BUCKETS", Value: 1 << bucketBits}, {Name: "KMERS_FEW", Value: few},
+			{Name: "KMERS_CHUNK", Value: chunkBytes}, {Name: "KMERS_MOST", Value: mostOfStretch},
+			{Name: "KMERS_LONGEST", Value: MaxK}, {Name: "KMERS_ENTRY", Value: countedBytes(words)}},
+		Layouts: []any{bin{}, dealParams{}, dealState{}, tableParams{}, tableState{}, partParams{}},
 	}
 }
 

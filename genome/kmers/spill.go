@@ -140,7 +140,7 @@ func (j *job) round(s *stretches, round int, bins [2]int, put func(part int, x c
 	width := parts
 	for first := 0; first < parts; {
 		end := min(first+width, parts)
-		err := j.count(first, end, round, func(add func(text []byte) error) error {
+		err := j.count(first, end, round, func(add func(text []byte, done func()) error) error {
 			return s.each(j.ctx.Err, bins, add)
 		}, put)
 		switch {
@@ -202,7 +202,7 @@ func (s *stretches) rounds(room uint64) (out [][2]int) {
 
 // each gives the text of some bins' stretches, a piece after the other, while those to come are unpacked. stop tells
 // whether to end.
-func (s *stretches) each(stop func() error, bins [2]int, do func(text []byte) error) error {
+func (s *stretches) each(stop func() error, bins [2]int, do func(text []byte, done func()) error) error {
 	type unpacked struct {
 		text []byte
 		err  error
@@ -231,10 +231,9 @@ func (s *stretches) each(stop func() error, bins [2]int, do func(text []byte) er
 		if err := errors.Join(stop(), x.err); err != nil {
 			return err
 		}
-		if err := do(x.text); err != nil {
+		if err := do(x.text, func() { s.free.Put(&x.text) }); err != nil {
 			return err
 		}
-		s.free.Put(&x.text)
 	}
 	return nil
 }
@@ -295,7 +294,7 @@ func newBinner(d *device.Device, k, room int, to *stretches) (b *binner, err err
 	if err != nil {
 		return nil, err
 	}
-	b = &binner{texts: texts{d: d, k: k, room: room}, to: to}
+	b = &binner{texts: texts{wanted: wanted{d: d, k: k}, room: room}, to: to}
 	if err := errors.Join(device.Bind(m, "bin_sizes", &b.sizes), device.Bind(m, "bin_stretches", &b.pack)); err != nil {
 		return nil, err
 	}

@@ -21,6 +21,7 @@ type tabled struct {
 	texts
 	st     *device.Stream // of what is counted
 	list   device.Kernel[textParams]
+	p      textParams
 	table  tallies
 	length device.Slice[uint64]
 	eager  int       // bytes of text that it is given when it has nothing to do
@@ -70,7 +71,8 @@ func newTabled(m *device.Module, t texts, memory int64) (counter, error) {
 
 // newTabledAhead makes one with room for so many k-mers at once.
 func newTabledAhead(m *device.Module, t texts, memory int64, ahead int) (_ counter, err error) {
-	x := &tabled{texts: t, eager: leastText, full: make(chan text), free: make(chan text, textsAtOnce)}
+	x := &tabled{texts: t, p: textParams{K: uint64(t.k), Canonical: t.canonical, First: t.first, End: t.end},
+		eager: leastText, full: make(chan text), free: make(chan text, textsAtOnce)}
 	full := x.full
 	crash.Go(func() { x.countAll(full) })
 	defer func() {
@@ -182,9 +184,13 @@ func (x *wide) close() error { return errors.Join(x.table.Close(), x.mixes.Free(
 
 // add takes text. While the table counts, what comes is put together, for the more k-mers come at once the faster it
 // is; when it waits, it is given what there is.
-func (x *tabled) add(text []byte) error {
-	if err := x.fill(text, x.flush); err != nil || x.n < x.eager || len(x.free) == 0 {
+func (x *tabled) add(text []byte, done func()) error {
+	if err := x.fill(text, x.flush); err != nil {
 		return err
+	}
+	done()
+	if x.n < x.eager || len(x.free) == 0 {
+		return nil
 	}
 	return x.flush()
 }
@@ -262,9 +268,14 @@ func (x *tabled) finish(emit func(part int, x counted) error) error {
 	if err != nil {
 		return err
 	}
-	all := counted{x.words, mixes, counts}.deal()
-	return ahead(int(x.p.First), int(x.p.End), func(part int) {
-		all[part] = all[part].atLeast(x.least)
+	return counted{x.words, mixes, counts}.inParts(int(x.first), int(x.end), x.least, emit)
+}
+
+// inParts gives what came least times or more often, part by part, and in each by the mixes.
+func (x counted) inParts(first, end int, least uint32, emit func(part int, x counted) error) error {
+	all := x.deal()
+	return ahead(first, end, func(part int) {
+		all[part] = all[part].atLeast(least)
 		all[part].inOrder()
 	}, func(part int) error { return emit(part, all[part]) })
 }

@@ -1,0 +1,179 @@
+package kmers
+
+import (
+	"errors"
+	"runtime"
+	"unsafe"
+
+	"github.com/warpmap/warpmap/device"
+)
+
+// core is what one core has alone.
+type core struct {
+	*cores
+	st       *device.Stream
+	bins     device.Host[bin]    // of stretches
+	direct   device.Host[uint64] // counts of short k-mers
+	deals    device.Host[dealState]
+	tables   device.Host[tableState]
+	cursors  device.Host[uint64] // of parts
+	table    device.Slice[byte]
+	pairs    device.Slice[byte]
+	distinct uint64 // k-mers of the bin that was counted last
+}
+
+// lone is the grid of a kernel for one core.
+var lone = device.Grid{Blocks: 1, Threads: 32}
+
+func newCore(c *cores) (x *core, err error) {
+	x = &core{cores: c}
+	if x.st, err = c.d.NewStream(); err != nil {
+		return x, err
+	}
+	if x.bins, err = device.MakeMapped[bin](c.d, c.nbins); err != nil {
+		return x, err
+	}
+	if c.k <= shortLetters {
+		if x.direct, err = device.MakeMapped[uint64](c.d, 1<<(2*c.k)); err != nil {
+			return x, err
+		}
+	}
+	if x.deals, err = device.MakeMapped[dealState](c.d, 1); err != nil {
+		return x, err
+	}
+	if x.tables, err = device.MakeMapped[tableState](c.d, 1); err != nil {
+		return x, err
+	}
+	x.cursors, err = device.MakeMapped[uint64](c.d, parts)
+	return x, err
+}
+
+func (x *core) close() (err error) {
+	if x.st != nil {
+		err = x.st.Close()
+	}
+	return errors.Join(err, x.bins.Free(), x.direct.Free(), x.deals.Free(), x.tables.Free(), x.cursors.Free(),
+		x.table.Free(), x.pairs.Free())
+}
+
+// deal deals out the stretches of a piece, or counts its short k-mers.
+func (x *core) deal(p passage) (err error) {
+	s := &x.deals.Slice()[0]
+	s.Next = uint64(p.from)
+	params := dealParams{Text: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(p.text)))), To: uint64(p.to),
+		K: uint64(x.k), Canonical: x.canonical, Minimizer: uint64(minimizerOf(x.k)), Mask: uint64(x.nbins - 1),
+		Bins: x.bins.Mapped().Addr(), State: x.deals.Mapped().Addr()}
+	kernel := x.kernels.deal
+	if x.k <= shortLetters {
+		kernel, params.Bins = x.kernels.letters, x.direct.Mapped().Addr()
+	}
+	defer runtime.KeepAlive(p.text)
+	for {
+		if err := kernel.Launch(x.st, lone, &params); err != nil || s.Next == uint64(p.to) {
+			return err
+		}
+		if s.Slab, s.End, err = x.waits.take(x.cores); err != nil {
+			return err
+		}
+	}
+}
+
+// count counts the k-mers of a bin: those that were listed before, and those of its stretches. It lists them anew.
+func (x *core) count(b int, fresh *lists, least uint32) (err error) {
+	waiting, kept := uint64(0), x.lists.bins.Slice()[b].Kmers
+	for _, other := range x.all {
+		waiting += other.bins.Slice()[b].Kmers
+	}
+	if waiting+kept == 0 {
+		return nil
+	}
+	s := &x.tables.Slice()[0]
+	*s = tableState{Slab: s.Slab, End: s.End}
+	// Bins have about as many k-mers as one another.
+	places := placesFor(min(kept+waiting, max(kept, x.distinct)+x.distinct/8))
+	if err := x.reserve(&x.table, placeBytes(x.words)<<places); err != nil {
+		return err
+	}
+	p := tableParams{K: uint64(x.k), Canonical: x.canonical, First: x.first, End: x.end, Seed: x.seed,
+		Bits: uint64(places), Table: x.table.Addr(), Bin: uint64(b), Bins: x.heads.Mapped().Addr(),
+		Cores: uint64(len(x.all)), List: x.lists.bins.Mapped().Addr(), State: x.tables.Mapped().Addr(),
+		Least: uint64(least)}
+	if err := x.table.Slice(0, placeBytes(x.words)<<places).Fill(x.st, 0); err != nil {
+		return err
+	}
+	if kept > 0 {
+		if err := x.kernels.addList.Launch(x.st, lone, &p); err != nil {
+			return err
+		}
+	}
+	for {
+		if err := x.kernels.addStretches.Launch(x.st, lone, &p); err != nil {
+			return err
+		}
+		if s.Core == uint64(len(x.all)) {
+			break
+		}
+		if err := x.grow(&p); err != nil {
+			return err
+		}
+	}
+	x.distinct = s.Used
+	p.List = fresh.bins.Mapped().Addr()
+	for {
+		if err := x.kernels.listTable.Launch(x.st, lone, &p); err != nil || s.Place == 1<<p.Bits {
+			return err
+		}
+		if x.memory.Load() > x.most {
+			return errNarrow
+		}
+		if s.Slab, s.End, err = fresh.take(x.cores); err != nil {
+			return err
+		}
+	}
+}
+
+// grow brings a table into one of four times as many places.
+func (x *core) grow(p *tableParams) error {
+	old := x.table
+	x.table = device.Slice[byte]{}
+	defer func() { x.memory.Add(-old.Bytes()) }()
+	p.OldBits, p.Old = p.Bits, p.Table
+	p.Bits += 2
+	err := x.reserve(&x.table, placeBytes(x.words)<<p.Bits)
+	if err == nil {
+		p.Table = x.table.Addr()
+		err = x.kernels.growTable.Launch(x.st, lone, p)
+	}
+	return errors.Join(err, old.Free())
+}
+
+// reserve has so many bytes in a slice, whatever they hold.
+func (x *core) reserve(s *device.Slice[byte], n int) (err error) {
+	if s.Len() >= n {
+		return nil
+	}
+	if x.memory.Add(int64(n)-s.Bytes()) > x.most {
+		x.memory.Add(s.Bytes() - int64(n))
+		return errNarrow
+	}
+	old := *s
+	*s = device.Slice[byte]{}
+	if err := old.Free(); err != nil {
+		return err
+	}
+	*s, err = device.Make[byte](x.d, n)
+	return err
+}
+
+// sort brings the k-mers from … to-1, which are of one part, in their order.
+func (x *core) sort(from, to int) error {
+	if to-from < 2 {
+		return nil
+	}
+	if err := x.reserve(&x.pairs, (to-from)*placeBytes(x.words)); err != nil {
+		return err
+	}
+	p := partParams{From: uint64(from), To: uint64(to), Mixes: x.mixes.Mapped().Addr(),
+		Counts: x.numbers.Mapped().Addr(), Pairs: x.pairs.Addr()}
+	return x.kernels.one.Launch(x.st, lone, &p)
+}

@@ -1,0 +1,441 @@
+// k-mers counted on cores: each launch is of one lane, and each core has its own launches, on its own text, bins and memory.
+//
+// Stretches of text, whose k-mers have one minimizer (see bins.cu), are dealt out to bins. Then the k-mers of a bin are counted in a table that fits the
+// core's cache, and listed. At last the lists are brought in the order of parts, and each part in the order of its mixes.
+//
+// What goes to a bin lies in chunks, each of which begins with the address of the bin's chunk before, or 0. A stretch is a byte for the number of its k-mers
+// and its letters, four to a byte, the first lowest. A byte of 0 ends a chunk's stretches. An entry of a list is a k-mer and its count.
+#include "layout.h"
+#include "kmer.cuh"
+
+template <class T> __device__ __forceinline__ T load_bytes(u64 address) {
+    T x;
+    memcpy(&x, (const void*)address, sizeof x);
+    return x;
+}
+template <class T> __device__ __forceinline__ void store_bytes(u64 address, const T& x) { memcpy((void*)address, &x, sizeof x); }
+
+// A core's memory for chunks.
+struct Slab {
+    u64 at, end;
+    // chunk puts a new chunk at the head of a bin's, and tells whether there was memory.
+    __device__ __forceinline__ bool chunk(kmers::bin* b) {
+        if (end - at < KMERS_CHUNK) return false;
+        store_bytes(at, b->chunk);
+        b->chunk = at;
+        b->at = at + 8;
+        at += KMERS_CHUNK;
+        return true;
+    }
+};
+__device__ __forceinline__ bool has_room(const kmers::bin* b, u64 bytes) { return b->chunk && b->at + bytes <= b->chunk + KMERS_CHUNK; }
+
+// Sixteen numbers side by side: a compiler does not make vectors of itself where it knows nothing of addresses. A GPU never runs this.
+#if defined(WARPMAP_HOST)
+typedef u32 Words16 __attribute__((vector_size(64)));
+typedef u8 Letters16 __attribute__((vector_size(16)));
+__device__ __forceinline__ Words16 words_of(Letters16 x) { return __builtin_convertvector(x, Words16); }
+#else
+typedef u32 Words16;
+typedef u8 Letters16;
+__device__ __forceinline__ Words16 words_of(Letters16 x) { return x; }
+#endif
+template <class F> __device__ __forceinline__ void each16(u32* out, const u32* a, const u32* b, u32 n, F f) {
+    for (u32 i = 0; i < (n + 15) / 16 * 16; i += sizeof(Words16) / 4)
+        store_bytes((u64)(out + i), f(load_bytes<Words16>((u64)(a + i)), load_bytes<Words16>((u64)(b + i))));
+}
+
+// Batch finds the stretches of some letters in a row. All letters take each step side by side: hashes of words, the least of each k-mer's, where it changes.
+struct Batch {
+    static constexpr u32 LETTERS = 2048, NONE = ~0u, BEHIND = 128, AHEAD = 8;
+    u32 buffers[2][LETTERS + BEHIND]; // by first letters
+    u32 broken[2][LETTERS + BEHIND];  // NONE where something else than a letter is in a k-mer, or else 0
+    u32 starts[LETTERS + 1];          // first letters of stretches and of what lies between them, and the end
+    u64 packed[(LETTERS + BEHIND) / 32];
+    u32 turn, broken_turn; // which of two was written last
+    const u32* keys;       // of each k-mer, by its first letter: the least hash of a word, or NONE
+
+    // windows puts together what f makes of so many numbers in a row, from each of n on, and gives where they are. Those behind n are of use to others.
+    template <class F> __device__ __forceinline__ u32* windows(u32 (*two)[LETTERS + BEHIND], u32& turn, u32 window, u32 n, F f) {
+        u32 covered = 1;
+        for (; 2 * covered <= window; covered *= 2, turn ^= 1) each16(two[turn ^ 1], two[turn], two[turn] + covered, n + KMERS_LONGEST, f);
+        if (covered < window) {
+            each16(two[turn ^ 1], two[turn], two[turn] + (window - covered), n, f);
+            turn ^= 1;
+        }
+        return two[turn];
+    }
+    // pack sets the codes of letters, tells where there are others, and packs them.
+    __device__ __forceinline__ void pack(const u8* text, u32 n) {
+        alignas(64) u8 letters[LETTERS + BEHIND];
+        memcpy(letters, text, n);
+        memset(letters + n, 0, BEHIND);
+        for (u32 i = 0; i < n + BEHIND - 16; i += sizeof(Letters16)) {
+            Words16 x = words_of(load_bytes<Letters16>((u64)(letters + i))) & 0xdf, none = x ^ x;
+            store_bytes((u64)(buffers[0] + i), (x >> 1 ^ x >> 2) & 3);
+            x = (Words16)((x != 'A') & (x != 'C') & (x != 'G') & (x != 'T') & (x != 'U'));
+            store_bytes((u64)(broken[0] + i), x != none ? ~none : none);
+        }
+        for (u32 i = 0; i < n + 32; i += 32) {
+            u64 word = 0;
+            for (u32 j = 0; j < 32; j += 8) {
+                u64 x = load_bytes<u64>((u64)(letters + i + j)); // of all letters, U too, these two bits tell which it is
+                x = (x >> 1 ^ x >> 2) & 0x0303030303030303ull;
+                x = (x | x >> 6) & 0x000f000f000f000full;
+                x = (x | x >> 12) & 0x000000ff000000ffull;
+                word |= ((x | x >> 24) & 0xffff) << 2 * j;
+            }
+            packed[i / 32] = word;
+        }
+        turn = broken_turn = 0;
+    }
+    // hash sets the hash of the word of m letters from each of n on, a word and its reverse complement being one.
+    __device__ __forceinline__ void hash(u32 n, u32 m) {
+        u32 apart = 1;
+        for (; 2 * apart < m; apart *= 2, turn ^= 1)
+            each16(buffers[turn ^ 1], buffers[turn], buffers[turn] + apart, n + KMERS_LONGEST, [=](Words16 x, Words16 y) { return x << 2 * apart | y; });
+        u32 more = 2 * (m - apart), mask = ~(~0u << more), unused = 32 - 2 * m;
+        each16(buffers[turn ^ 1], buffers[turn], buffers[turn] + (m - apart), n, [=](Words16 x, Words16 y) {
+            Words16 forward = x << more | (y & mask), back = ~forward;
+            back = (back >> 2 & 0x33333333u) | (back & 0x33333333u) << 2;
+            back = (back >> 4 & 0x0f0f0f0fu) | (back & 0x0f0f0f0fu) << 4;
+            back = (back >> 8 & 0x00ff00ffu) | (back & 0x00ff00ffu) << 8;
+            back = (back >> 16 | back << 16) >> unused;
+            Words16 h = forward < back ? forward : back;
+            h = (h ^ h >> 16) * 0x85ebca6bu;
+            h = (h ^ h >> 13) * 0xc2b2ae35u;
+            return (h ^ h >> 16) >> 1; // so that none is NONE
+        });
+        turn ^= 1;
+    }
+    // find takes n letters, k or more, and gives how many starts there are.
+    __device__ __forceinline__ u32 find(const u8* text, u32 n, u32 k, u32 m) {
+        u32 kmers = n - k + 1;
+        pack(text, n);
+        hash(n, m);
+        u32* least = windows(buffers, turn, k - m + 1, kmers, [](Words16 x, Words16 y) { return x < y ? x : y; });
+        auto either = [](Words16 x, Words16 y) { return x | y; };
+        each16(least, least, windows(broken, broken_turn, k, kmers, either), kmers, either);
+        keys = least;
+        u32 many = 0, before = ~keys[0];
+        for (u32 i = 0; i < kmers; i++) {
+            starts[many] = i;
+            many += keys[i] != before;
+            before = keys[i];
+        }
+        starts[many] = kmers;
+        return many;
+    }
+    // put writes letters of the batch, and a 0 behind them.
+    __device__ __forceinline__ void put(u64 out, u32 first, u32 letters) const {
+        u32 word = first / 32, shift = 2 * (first % 32), i = 0;
+        for (; i < letters; i += 32, word++) {
+            u64 x = packed[word] >> shift;
+            if (shift) x |= packed[word + 1] << (64 - shift);
+            if (letters - i < 32) x &= ~(~0ull << 2 * (letters - i));
+            store_bytes(out + i / 4, x);
+        }
+        *(u8*)(out + (letters + 3) / 4) = 0;
+    }
+};
+
+__device__ __forceinline__ void all_codes(u8* codes) {
+    for (u32 i = 0; i < 256; i++) codes[i] = (u8)code_of((u8)i);
+}
+
+// deal_stretches deals out those of the k-mers that end in the letters state.next … to-1. Where the memory ends, state.next tells what is left.
+WARPMAP_KERNEL(deal_stretches, kmers::dealParams) {
+    if (grid_thread()) return;
+    kmers::dealState* s = at<kmers::dealState>(p.state);
+    Slab slab{s->slab, s->end};
+    Batch batch;
+    u32 k = (u32)p.k;
+    u64 next = s->next;
+    while (next < p.to) {
+        u64 base = next < k - 1 ? 0 : next - (k - 1);
+        u32 n = p.to - base < Batch::LETTERS ? (u32)(p.to - base) : Batch::LETTERS;
+        if (n < k) break;
+        u32 many = batch.find(at<u8>(p.text) + base, n, k, (u32)p.minimizer);
+        kmers::bin* bins[Batch::AHEAD];
+        auto bin_of = [&](u32 i) {
+            if (i < many && batch.keys[batch.starts[i]] != Batch::NONE)
+                prefetch_to_write((u64)(bins[i % Batch::AHEAD] = at<kmers::bin>(p.bins) + (fmix32(batch.keys[batch.starts[i]] ^ 0x9e3779b9u) & (u32)p.mask)));
+            else bins[i % Batch::AHEAD] = nullptr;
+        };
+        for (u32 i = 0; i < Batch::AHEAD - 1; i++) bin_of(i);
+        for (u32 i = 0; i < many; i++) {
+            bin_of(i + Batch::AHEAD - 1);
+            if (kmers::bin* soon = bins[(i + Batch::AHEAD / 2) % Batch::AHEAD]) prefetch_to_write(soon->at);
+            kmers::bin* b = bins[i % Batch::AHEAD];
+            if (!b) continue;
+            u32 first = batch.starts[i];
+            for (u32 end = batch.starts[i + 1], some; first < end; first += some) {
+                some = end - first < KMERS_MOST ? end - first : KMERS_MOST;
+                u32 letters = k - 1 + some;
+                if (!has_room(b, 1 + (letters + 31) / 32 * 8 + 8) && !slab.chunk(b)) {
+                    s->next = base + first + k - 1;
+                    s->slab = slab.at;
+                    return;
+                }
+                *(u8*)b->at = (u8)some;
+                batch.put(b->at + 1, first, letters);
+                b->at += 1 + (letters + 3) / 4;
+                b->kmers += some;
+            }
+        }
+        next = base + n;
+    }
+    s->next = p.to;
+    s->slab = slab.at;
+}
+
+// count_letters counts short k-mers where their letters say.
+WARPMAP_KERNEL(count_letters, kmers::dealParams) {
+#if KMERS_WORDS == 1
+    if (grid_thread()) return;
+    kmers::dealState* s = at<kmers::dealState>(p.state);
+    u8 codes[256];
+    all_codes(codes);
+    Rolling r(p.k, p.canonical);
+    for (u64 i = s->next < p.k - 1 ? 0 : s->next - (p.k - 1); i < s->next; i++) r.take(codes[at<u8>(p.text)[i]]);
+    for (u64 i = s->next; i < p.to; i++)
+        if (r.take(codes[at<u8>(p.text)[i]])) at<u64>(p.bins)[r.least()]++;
+    s->next = p.to;
+#endif
+}
+
+// A table of a bin's k-mers: open addressing. A place of count 0 is free.
+struct Place {
+    kmer key;
+    u64 count;
+};
+struct Table {
+    Place* places;
+    u64 mask, seed, used, most;
+    u32 shift;
+    __device__ __forceinline__ Table(const kmers::tableParams& p)
+        : places(at<Place>(p.table)), mask((1ull << p.bits) - 1), seed(p.seed), used(at<kmers::tableState>(p.state)->used),
+          most((1ull << p.bits) / 8 * 5), shift(64 - (u32)p.bits) {}
+    // first is the place where a k-mer is looked for first.
+    __device__ __forceinline__ u64 first(const kmer& x) const {
+#if KMERS_WORDS == 1
+        return (x ^ x >> 32) * seed >> shift;
+#else
+        u64 hash = (x.lo ^ x.lo >> 32) * seed ^ x.hi;
+        return (hash ^ hash >> 32) * seed >> shift;
+#endif
+    }
+    __device__ __forceinline__ void add(const kmer& x, u64 count) { add(x, count, first(x)); }
+    __device__ __forceinline__ void add(const kmer& x, u64 count, u64 i) {
+        for (;; i = (i + 1) & mask) {
+            Place& place = places[i];
+            if (place.count && place.key == x) {
+                place.count += count;
+                return;
+            }
+            if (!place.count) {
+                place = Place{x, count};
+                used++;
+                return;
+            }
+        }
+    }
+    // has_room tells whether so many more k-mers leave places free.
+    __device__ __forceinline__ bool has_room(u64 n) const { return used + n <= most; }
+};
+
+// letters_in_order is a word of letters whose first is lowest, with the first highest.
+__device__ __forceinline__ u64 letters_in_order(u64 x) { return ~complement(x); }
+
+// first_kmer sets what rolls to the first k letters at an address.
+__device__ __forceinline__ void first_kmer(Rolling& r, u64 address) {
+    u64 x = load_bytes<u64>(address);
+#if KMERS_WORDS == 1
+    r.forward = letters_in_order(x) >> (64 - 2 * r.k);
+    r.reverse = ~x & r.mask;
+#else
+    u64 y = load_bytes<u64>(address + 8), a = letters_in_order(x), b = letters_in_order(y);
+    u32 unused = 128 - 2 * r.k;
+    r.forward = unused ? kmer{a >> unused, b >> unused | a << (64 - unused)} : kmer{a, b};
+    r.reverse = kmer{~y & r.mask, ~x};
+#endif
+}
+
+// add_stretches counts the k-mers of a bin's stretches, of all cores that dealt them, from where state tells; it ends where the table has to grow.
+WARPMAP_KERNEL(add_stretches, kmers::tableParams) {
+    if (grid_thread()) return;
+    kmers::tableState* s = at<kmers::tableState>(p.state);
+    Table table(p);
+    u32 k = (u32)p.k;
+    bool every = p.end - p.first == KMERS_PARTS;
+    u64 core = s->core, chunk = s->chunk, from = s->at;
+    kmer some[KMERS_MOST]; // of a stretch
+    u64 firsts[KMERS_MOST];
+    for (; core < p.cores; core++, chunk = from = 0) {
+        if (!chunk && (chunk = at<kmers::bin>(at<u64>(p.bins)[core])[p.bin].chunk)) from = chunk + 8;
+        while (chunk) {
+            u64 before = load_bytes<u64>(chunk);
+            for (u32 i = 0; before && i < KMERS_CHUNK; i += 64) prefetch_line(before + i);
+            for (u32 n; (n = *(const u8*)from); from += 1 + (k - 1 + n + 3) / 4) {
+                if (!table.has_room(n)) {
+                    s->core = core, s->chunk = chunk, s->at = from, s->used = table.used;
+                    return;
+                }
+                Rolling r(p.k, p.canonical);
+                first_kmer(r, from + 1);
+                u32 many = 0;
+                auto add = [&] {
+                    kmer x = r.least();
+                    if (!every) {
+                        u64 part = part_of(mixed(x));
+                        if (part < p.first || part >= p.end) return;
+                    }
+                    some[many] = x;
+                    prefetch_to_write((u64)(table.places + (firsts[many++] = table.first(x))));
+                };
+                add();
+                for (u32 letter = k, end = k - 1 + n; letter < end;) {
+                    u64 letters = load_bytes<u64>(from + 1 + letter / 4) >> 2 * (letter % 4);
+                    for (u32 stop = letter + 28 < end ? letter + 28 : end; letter < stop; letter++, letters >>= 2) {
+                        r.take((u32)letters & 3);
+                        add();
+                    }
+                }
+                for (u32 i = 0; i < many; i++) table.add(some[i], 1, firsts[i]);
+            }
+            chunk = before, from = chunk + 8;
+        }
+    }
+    s->core = core, s->chunk = 0, s->used = table.used;
+}
+
+// for_each_entry calls f for the entries of a list.
+template <class F> __device__ __forceinline__ void for_each_entry(const kmers::bin& list, F f) {
+    const u64 all = (KMERS_CHUNK - 8) / KMERS_ENTRY * KMERS_ENTRY;
+    for (u64 chunk = list.chunk, end = list.at; chunk;) {
+        u64 before = load_bytes<u64>(chunk);
+        for (u32 i = 0; before && i < KMERS_CHUNK; i += 64) prefetch_line(before + i);
+        for (u64 i = chunk + 8; i < end; i += KMERS_ENTRY) f(load_bytes<kmer>(i), load_bytes<u32>(i + sizeof(kmer)));
+        chunk = before, end = chunk + 8 + all;
+    }
+}
+
+// add_list adds a list to a table that has room for it.
+WARPMAP_KERNEL(add_list, kmers::tableParams) {
+    if (grid_thread()) return;
+    Table table(p);
+    for_each_entry(at<kmers::bin>(p.list)[p.bin], [&](const kmer& x, u32 count) { table.add(x, count); });
+    at<kmers::tableState>(p.state)->used = table.used;
+}
+
+// grow_table brings what is in another table, of 2^old_bits places, into this one.
+WARPMAP_KERNEL(grow_table, kmers::tableParams) {
+    if (grid_thread()) return;
+    Table table(p);
+    table.used = 0;
+    const Place* old = at<Place>(p.old);
+    for (u64 i = 0; i < 1ull << p.old_bits; i++)
+        if (old[i].count) table.add(old[i].key, old[i].count);
+}
+
+// list_table appends what is in a table, from place state.place on, to a new list: what came least times or more often. It ends where the memory ends.
+WARPMAP_KERNEL(list_table, kmers::tableParams) {
+    if (grid_thread()) return;
+    kmers::tableState* s = at<kmers::tableState>(p.state);
+    Slab slab{s->slab, s->end};
+    kmers::bin* list = at<kmers::bin>(p.list) + p.bin;
+    const Place* places = at<Place>(p.table);
+    u64 i = s->place;
+    for (; i < 1ull << p.bits; i++) {
+        u64 count = places[i].count;
+        if (!count || count < p.least) continue;
+        if (!has_room(list, KMERS_ENTRY) && !slab.chunk(list)) break;
+        store_bytes(list->at, places[i].key);
+        store_bytes(list->at + sizeof(kmer), (u32)(count < ~0u ? count : ~0u));
+        list->at += KMERS_ENTRY;
+        list->kmers++;
+    }
+    s->place = i;
+    s->slab = slab.at;
+}
+
+// The entries of a core's lists, those of the bins from … to-1, are dealt out to parts: part_counts tells how many each part gets, and part_scatter brings
+// them there.
+WARPMAP_KERNEL(part_counts, kmers::partParams) {
+    if (grid_thread()) return;
+    u64* cursors = at<u64>(p.cursors);
+    for (u64 b = p.from; b < p.to; b++)
+        for_each_entry(at<kmers::bin>(p.lists)[b], [&](const kmer& x, u32) { cursors[part_of(mixed(x))]++; });
+}
+WARPMAP_KERNEL(part_scatter, kmers::partParams) {
+    if (grid_thread()) return;
+    u64* cursors = at<u64>(p.cursors);
+    for (u64 b = p.from; b < p.to; b++)
+        for_each_entry(at<kmers::bin>(p.lists)[b], [&](const kmer& x, u32 count) {
+            kmer mix = mixed(x);
+            u64 i = cursors[part_of(mix)]++;
+            at<kmer>(p.mixes)[i] = mix;
+            at<u32>(p.counts)[i] = count;
+        });
+}
+
+struct Pair {
+    kmer mix;
+    u64 count;
+    __device__ __forceinline__ bool operator<(const Pair& other) const { return mix < other.mix; }
+};
+// sift brings x down to its place in a heap of n, whose place i is free.
+__device__ __forceinline__ void sift(Pair* a, u32 i, u32 n, Pair x) {
+    for (u32 child; (child = 2 * i + 1) < n; i = child) {
+        if (child + 1 < n && a[child] < a[child + 1]) child++;
+        if (!(x < a[child])) break;
+        a[i] = a[child];
+    }
+    a[i] = x;
+}
+__device__ __forceinline__ void sort_few(Pair* a, u32 n) {
+    if (n > KMERS_FEW) {
+        for (u32 i = n / 2; i-- > 0;) sift(a, i, n, a[i]);
+        for (u32 i = n - 1; i > 0; i--) {
+            Pair x = a[i];
+            a[i] = a[0];
+            sift(a, 0, i, x);
+        }
+        return;
+    }
+    for (u32 i = 1; i < n; i++) {
+        Pair x = a[i];
+        u32 j = i;
+        for (; j > 0 && x < a[j - 1]; j--) a[j] = a[j - 1];
+        a[j] = x;
+    }
+}
+
+// sort_part brings the k-mers from … to-1, all of one part, in the order of their mixes. They are dealt out by the bits behind the part's, and so few each are
+// sorted in place.
+WARPMAP_KERNEL(sort_part, kmers::partParams) {
+    if (grid_thread()) return;
+    u32 ends[KMERS_BUCKETS], bits = 1;
+    u64 n = p.to - p.from;
+    while (bits < KMERS_BUCKET_BITS && 2ull << bits < n) bits++;
+    Pair* pairs = at<Pair>(p.pairs);
+    kmer* mixes = at<kmer>(p.mixes) + p.from;
+    u32* counts = at<u32>(p.counts) + p.from;
+    auto bucket = [&](const kmer& mix) { return (u32)(high(mix) << KMERS_PART_BITS >> (64 - bits)); };
+    for (u32 i = 0; i < 1u << bits; i++) ends[i] = 0;
+    for (u64 i = 0; i < n; i++) ends[bucket(mixes[i])]++;
+    u32 all = 0;
+    for (u32 i = 0; i < 1u << bits; i++) {
+        u32 some = ends[i];
+        ends[i] = all;
+        all += some;
+    }
+    for (u64 i = 0; i < n; i++) pairs[ends[bucket(mixes[i])]++] = Pair{mixes[i], counts[i]};
+    for (u32 b = 0, from = 0; b < 1u << bits; from = ends[b++]) {
+        sort_few(pairs + from, ends[b] - from);
+        for (u32 i = from; i < ends[b]; i++) {
+            mixes[i] = pairs[i].mix;
+            counts[i] = (u32)pairs[i].count;
+        }
+    }
+}
