@@ -16,10 +16,11 @@ type core struct {
 	direct   device.Host[uint64] // counts of short k-mers
 	deals    device.Host[dealState]
 	tables   device.Host[tableState]
-	cursors  device.Host[uint64] // of parts
+	parts    device.Host[bin] // lists of what is given away
 	table    device.Slice[byte]
 	pairs    device.Slice[byte]
-	distinct uint64 // k-mers of the bin that was counted last
+	distinct uint64 // k-mers of the bin that was counted last in a table
+	counted  uint64 // how often they came
 }
 
 // lone is the grid of a kernel for one core.
@@ -44,7 +45,7 @@ func newCore(c *cores) (x *core, err error) {
 	if x.tables, err = device.MakeMapped[tableState](c.d, 1); err != nil {
 		return x, err
 	}
-	x.cursors, err = device.MakeMapped[uint64](c.d, parts)
+	x.parts, err = device.MakeMapped[bin](c.d, parts)
 	return x, err
 }
 
@@ -52,7 +53,7 @@ func (x *core) close() (err error) {
 	if x.st != nil {
 		err = x.st.Close()
 	}
-	return errors.Join(err, x.bins.Free(), x.direct.Free(), x.deals.Free(), x.tables.Free(), x.cursors.Free(),
+	return errors.Join(err, x.bins.Free(), x.direct.Free(), x.deals.Free(), x.tables.Free(), x.parts.Free(),
 		x.table.Free(), x.pairs.Free())
 }
 
@@ -60,7 +61,7 @@ func (x *core) close() (err error) {
 func (x *core) deal(p passage) (err error) {
 	s := &x.deals.Slice()[0]
 	s.Next = uint64(p.from)
-	params := dealParams{Text: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(p.text)))), To: uint64(p.to),
+	params := dealParams{Text: addressOf(p.text), To: uint64(p.to),
 		K: uint64(x.k), Canonical: x.canonical, Minimizer: uint64(minimizerOf(x.k)), Mask: uint64(x.nbins - 1),
 		Bins: x.bins.Mapped().Addr(), State: x.deals.Mapped().Addr()}
 	kernel := x.kernels.deal
@@ -78,8 +79,9 @@ func (x *core) deal(p passage) (err error) {
 	}
 }
 
-// count counts the k-mers of a bin: those that were listed before, and those of its stretches. It lists them anew.
-func (x *core) count(b int, fresh *lists, least uint32) (err error) {
+// count counts the k-mers of a bin: those that were listed before, and those of its stretches. It lists them anew, or, at
+// the end, by parts.
+func (x *core) count(b int, fresh *lists, last bool) (err error) {
 	waiting, kept := uint64(0), x.lists.bins.Slice()[b].Kmers
 	for _, other := range x.all {
 		waiting += other.bins.Slice()[b].Kmers
@@ -89,44 +91,66 @@ func (x *core) count(b int, fresh *lists, least uint32) (err error) {
 	}
 	s := &x.tables.Slice()[0]
 	*s = tableState{Slab: s.Slab, End: s.End}
-	// Bins have about as many k-mers as one another.
-	places := placesFor(min(kept+waiting, max(kept, x.distinct)+x.distinct/8))
-	if err := x.reserve(&x.table, placeBytes(x.words)<<places); err != nil {
+	p := tableParams{K: uint64(x.k), Canonical: x.canonical, First: x.first, End: x.end, Seed: x.seed, Bin: uint64(b),
+		Bins: x.heads.Mapped().Addr(), Cores: uint64(len(x.all)), State: x.tables.Mapped().Addr(),
+		Least: uint64(x.least)}
+	if last && kept == 0 && x.distinct*16 > x.counted*distinctOf16 && b%tableEach > 0 && x.slabBytes() >= bypassSlab {
+		p.List = x.parts.Mapped().Addr()
+		return x.untilDone(x.kernels.partStretches, &p, fresh, func() bool { return s.Core == p.Cores })
+	}
+	if err := x.countInTable(&p, kept, waiting); err != nil {
 		return err
 	}
-	p := tableParams{K: uint64(x.k), Canonical: x.canonical, First: x.first, End: x.end, Seed: x.seed,
-		Bits: uint64(places), Table: x.table.Addr(), Bin: uint64(b), Bins: x.heads.Mapped().Addr(),
-		Cores: uint64(len(x.all)), List: x.lists.bins.Mapped().Addr(), State: x.tables.Mapped().Addr(),
-		Least: uint64(least)}
-	if err := x.table.Slice(0, placeBytes(x.words)<<places).Fill(x.st, 0); err != nil {
-		return err
+	list := x.kernels.listTable
+	if p.List = fresh.bins.Mapped().Addr(); last {
+		list, p.List = x.kernels.partTable, x.parts.Mapped().Addr()
 	}
-	if kept > 0 {
-		if err := x.kernels.addList.Launch(x.st, lone, &p); err != nil {
-			return err
-		}
-	}
+	return x.untilDone(list, &p, fresh, func() bool { return s.Place == 1<<p.Bits })
+}
+
+// untilDone launches a kernel that lists k-mers, with more memory each time.
+func (x *core) untilDone(k device.Kernel[tableParams], p *tableParams, fresh *lists, done func() bool) (err error) {
+	s := &x.tables.Slice()[0]
 	for {
-		if err := x.kernels.addStretches.Launch(x.st, lone, &p); err != nil {
-			return err
-		}
-		if s.Core == uint64(len(x.all)) {
-			break
-		}
-		if err := x.grow(&p); err != nil {
-			return err
-		}
-	}
-	x.distinct = s.Used
-	p.List = fresh.bins.Mapped().Addr()
-	for {
-		if err := x.kernels.listTable.Launch(x.st, lone, &p); err != nil || s.Place == 1<<p.Bits {
+		if err := k.Launch(x.st, lone, p); err != nil || done() {
 			return err
 		}
 		if x.memory.Load() > x.most {
 			return errNarrow
 		}
 		if s.Slab, s.End, err = fresh.take(x.cores); err != nil {
+			return err
+		}
+	}
+}
+
+// countInTable counts the k-mers of a bin in the table.
+func (x *core) countInTable(p *tableParams, kept, waiting uint64) error {
+	s := &x.tables.Slice()[0]
+	// Bins have about as many k-mers as one another.
+	places := placesFor(min(kept+waiting, max(kept, x.distinct)+x.distinct/8))
+	if err := x.reserve(&x.table, placeBytes(x.words)<<places); err != nil {
+		return err
+	}
+	p.Bits, p.Table = uint64(places), x.table.Addr()
+	if err := x.table.Slice(0, placeBytes(x.words)<<places).Fill(x.st, 0); err != nil {
+		return err
+	}
+	if kept > 0 {
+		p.List = x.lists.bins.Mapped().Addr()
+		if err := x.kernels.addList.Launch(x.st, lone, p); err != nil {
+			return err
+		}
+	}
+	for {
+		if err := x.kernels.addStretches.Launch(x.st, lone, p); err != nil {
+			return err
+		}
+		if s.Core == p.Cores {
+			x.distinct, x.counted = s.Used, kept+waiting
+			return nil
+		}
+		if err := x.grow(p); err != nil {
 			return err
 		}
 	}
@@ -165,15 +189,35 @@ func (x *core) reserve(s *device.Slice[byte], n int) (err error) {
 	return err
 }
 
-// sort brings the k-mers from … to-1, which are of one part, in their order.
-func (x *core) sort(from, to int) error {
-	if to-from < 2 {
-		return nil
+// sort gives the k-mers of a part in their order, in memory that it may take from others.
+func (x *core) sort(part int, free chan counted) (counted, error) {
+	n := 0
+	for _, other := range x.all {
+		n += int(other.parts.Slice()[part].Kmers)
 	}
-	if err := x.reserve(&x.pairs, (to-from)*placeBytes(x.words)); err != nil {
-		return err
+	var out counted
+	select {
+	case out = <-free:
+	default:
 	}
-	p := partParams{From: uint64(from), To: uint64(to), Mixes: x.mixes.Mapped().Addr(),
-		Counts: x.numbers.Mapped().Addr(), Pairs: x.pairs.Addr()}
-	return x.kernels.one.Launch(x.st, lone, &p)
+	if cap(out.counts) < n {
+		out = newCounted(x.words, n+n/8)
+	}
+	out = counted{x.words, out.mixes[:n*x.words], out.counts[:n]}
+	if n == 0 {
+		return out, nil
+	}
+	number := &x.tables.Slice()[0].Used
+	if err := x.reserve(&x.pairs, n*placeBytes(x.words)); err != nil {
+		return out, err
+	}
+	p := partParams{Part: uint64(part), N: uint64(n), Lists: x.heads.Mapped().Addr() + 8*uint64(len(x.all)),
+		Cores: uint64(len(x.all)), Pairs: x.pairs.Addr(), Mixes: addressOf(out.mixes), Counts: addressOf(out.counts),
+		Least: uint64(x.least), Number: uint64(uintptr(unsafe.Pointer(number)))}
+	defer runtime.KeepAlive(out)
+	err := x.kernels.sortPart.Launch(x.st, lone, &p)
+	return out.first(int(*number)), err
 }
+
+// addressOf is where kernels of the CPU device find a Go slice, which must be kept alive.
+func addressOf[T any](s []T) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(s)))) }

@@ -261,37 +261,31 @@ __device__ __forceinline__ void first_kmer(Rolling& r, u64 address) {
 #endif
 }
 
-// add_stretches counts the k-mers of a bin's stretches, of all cores that dealt them, from where state tells; it ends where the table has to grow.
-WARPMAP_KERNEL(add_stretches, kmers::tableParams) {
-    if (grid_thread()) return;
+// for_each_stretch calls f with the wanted k-mers of each of a bin's stretches, of all cores that dealt them, from where state tells. Before that it asks
+// whether there is room for so many k-mers, and ends where there is none.
+template <class R, class F> __device__ __forceinline__ void for_each_stretch(const kmers::tableParams& p, R has_room, F f) {
     kmers::tableState* s = at<kmers::tableState>(p.state);
-    Table table(p);
     u32 k = (u32)p.k;
     bool every = p.end - p.first == KMERS_PARTS;
     u64 core = s->core, chunk = s->chunk, from = s->at;
-    kmer some[KMERS_MOST]; // of a stretch
-    u64 firsts[KMERS_MOST];
+    kmer some[KMERS_MOST];
     for (; core < p.cores; core++, chunk = from = 0) {
         if (!chunk && (chunk = at<kmers::bin>(at<u64>(p.bins)[core])[p.bin].chunk)) from = chunk + 8;
         while (chunk) {
             u64 before = load_bytes<u64>(chunk);
             for (u32 i = 0; before && i < KMERS_CHUNK; i += 64) prefetch_line(before + i);
             for (u32 n; (n = *(const u8*)from); from += 1 + (k - 1 + n + 3) / 4) {
-                if (!table.has_room(n)) {
-                    s->core = core, s->chunk = chunk, s->at = from, s->used = table.used;
+                if (!has_room(n)) {
+                    s->core = core, s->chunk = chunk, s->at = from;
                     return;
                 }
                 Rolling r(p.k, p.canonical);
                 first_kmer(r, from + 1);
                 u32 many = 0;
                 auto add = [&] {
-                    kmer x = r.least();
-                    if (!every) {
-                        u64 part = part_of(mixed(x));
-                        if (part < p.first || part >= p.end) return;
-                    }
-                    some[many] = x;
-                    prefetch_to_write((u64)(table.places + (firsts[many++] = table.first(x))));
+                    some[many] = r.least();
+                    u64 part = every ? p.first : part_of(mixed(some[many]));
+                    many += part >= p.first && part < p.end;
                 };
                 add();
                 for (u32 letter = k, end = k - 1 + n; letter < end;) {
@@ -301,12 +295,24 @@ WARPMAP_KERNEL(add_stretches, kmers::tableParams) {
                         add();
                     }
                 }
-                for (u32 i = 0; i < many; i++) table.add(some[i], 1, firsts[i]);
+                f(some, many);
             }
             chunk = before, from = chunk + 8;
         }
     }
-    s->core = core, s->chunk = 0, s->used = table.used;
+    s->core = core, s->chunk = 0;
+}
+
+// add_stretches counts the k-mers of a bin's stretches in a table. It ends where the table has to grow.
+WARPMAP_KERNEL(add_stretches, kmers::tableParams) {
+    if (grid_thread()) return;
+    Table table(p);
+    u64 firsts[KMERS_MOST];
+    for_each_stretch(p, [&](u32 n) { return table.has_room(n); }, [&](const kmer* some, u32 n) {
+        for (u32 i = 0; i < n; i++) prefetch_to_write((u64)(table.places + (firsts[i] = table.first(some[i]))));
+        for (u32 i = 0; i < n; i++) table.add(some[i], 1, firsts[i]);
+    });
+    at<kmers::tableState>(p.state)->used = table.used;
 }
 
 // for_each_entry calls f for the entries of a list.
@@ -338,45 +344,76 @@ WARPMAP_KERNEL(grow_table, kmers::tableParams) {
         if (old[i].count) table.add(old[i].key, old[i].count);
 }
 
-// list_table appends what is in a table, from place state.place on, to a new list: what came least times or more often. It ends where the memory ends.
+// append puts an entry into a list, and tells whether there was memory.
+__device__ __forceinline__ bool append(kmers::bin* list, Slab& slab, const kmer& x, u64 count) {
+    if (!has_room(list, KMERS_ENTRY) && !slab.chunk(list)) return false;
+    store_bytes(list->at, x);
+    store_bytes(list->at + sizeof(kmer), (u32)(count < ~0u ? count : ~0u));
+    list->at += KMERS_ENTRY;
+    list->kmers++;
+    return true;
+}
+
+// for_each_place calls f for the places of a table that are taken, from state.place on, until f gives false. What is taken is brought together first, for
+// nobody foretells which places are.
+template <class F> __device__ __forceinline__ void for_each_place(const kmers::tableParams& p, u64 least, F f) {
+    kmers::tableState* s = at<kmers::tableState>(p.state);
+    const Place* places = at<Place>(p.table);
+    const u64 together = 64;
+    u32 taken[together];
+    if (!least) least = 1;
+    for (u64 i = s->place, end; i < 1ull << p.bits; i = end) {
+        end = (i / together + 1) * together;
+        u32 many = 0;
+        for (u64 j = i; j < end; j++) {
+            taken[many] = (u32)(j - i);
+            many += places[j].count >= least;
+        }
+        for (u32 j = 0; j < many; j++)
+            if (!f(places[i + taken[j]])) {
+                s->place = i + taken[j];
+                return;
+            }
+    }
+    s->place = 1ull << p.bits;
+}
+
+// list_table appends what is in a table to a new list of the bin. It ends where the memory ends.
 WARPMAP_KERNEL(list_table, kmers::tableParams) {
     if (grid_thread()) return;
     kmers::tableState* s = at<kmers::tableState>(p.state);
     Slab slab{s->slab, s->end};
     kmers::bin* list = at<kmers::bin>(p.list) + p.bin;
-    const Place* places = at<Place>(p.table);
-    u64 i = s->place;
-    for (; i < 1ull << p.bits; i++) {
-        u64 count = places[i].count;
-        if (!count || count < p.least) continue;
-        if (!has_room(list, KMERS_ENTRY) && !slab.chunk(list)) break;
-        store_bytes(list->at, places[i].key);
-        store_bytes(list->at + sizeof(kmer), (u32)(count < ~0u ? count : ~0u));
-        list->at += KMERS_ENTRY;
-        list->kmers++;
-    }
-    s->place = i;
+    for_each_place(p, 0, [&](const Place& x) { return append(list, slab, x.key, x.count); });
     s->slab = slab.at;
 }
 
-// The entries of a core's lists, those of the bins from … to-1, are dealt out to parts: part_counts tells how many each part gets, and part_scatter brings
-// them there.
-WARPMAP_KERNEL(part_counts, kmers::partParams) {
+// part_table appends the mixes of what is in a table least times or more often to the lists of their parts.
+WARPMAP_KERNEL(part_table, kmers::tableParams) {
     if (grid_thread()) return;
-    u64* cursors = at<u64>(p.cursors);
-    for (u64 b = p.from; b < p.to; b++)
-        for_each_entry(at<kmers::bin>(p.lists)[b], [&](const kmer& x, u32) { cursors[part_of(mixed(x))]++; });
+    kmers::tableState* s = at<kmers::tableState>(p.state);
+    Slab slab{s->slab, s->end};
+    kmers::bin* lists = at<kmers::bin>(p.list);
+    for_each_place(p, p.least, [&](const Place& x) {
+        kmer mix = mixed(x.key);
+        return append(lists + part_of(mix), slab, mix, x.count);
+    });
+    s->slab = slab.at;
 }
-WARPMAP_KERNEL(part_scatter, kmers::partParams) {
+
+// part_stretches appends the mixes of the k-mers of a bin's stretches to the lists of their parts, each time that they come: where few come twice, a table is
+// of no use.
+WARPMAP_KERNEL(part_stretches, kmers::tableParams) {
     if (grid_thread()) return;
-    u64* cursors = at<u64>(p.cursors);
-    for (u64 b = p.from; b < p.to; b++)
-        for_each_entry(at<kmers::bin>(p.lists)[b], [&](const kmer& x, u32 count) {
-            kmer mix = mixed(x);
-            u64 i = cursors[part_of(mix)]++;
-            at<kmer>(p.mixes)[i] = mix;
-            at<u32>(p.counts)[i] = count;
-        });
+    kmers::tableState* s = at<kmers::tableState>(p.state);
+    Slab slab{s->slab, s->end};
+    kmers::bin* lists = at<kmers::bin>(p.list);
+    for_each_stretch(p, [&](u32 n) { return slab.end - slab.at >= n * KMERS_CHUNK; }, [&](kmer* some, u32 n) {
+        for (u32 i = 0; i < n; i++) prefetch_to_write((u64)(lists + part_of(some[i] = mixed(some[i]))));
+        for (u32 i = 0; i < n; i++) prefetch_to_write(lists[part_of(some[i])].at);
+        for (u32 i = 0; i < n; i++) append(lists + part_of(some[i]), slab, some[i], 1);
+    });
+    s->slab = slab.at;
 }
 
 struct Pair {
@@ -411,31 +448,38 @@ __device__ __forceinline__ void sort_few(Pair* a, u32 n) {
     }
 }
 
-// sort_part brings the k-mers from … to-1, all of one part, in the order of their mixes. They are dealt out by the bits behind the part's, and so few each are
-// sorted in place.
+// for_each_of_part calls f for the entries of a part in all cores' lists.
+template <class F> __device__ __forceinline__ void for_each_of_part(const kmers::partParams& p, F f) {
+    for (u64 core = 0; core < p.cores; core++) for_each_entry(at<kmers::bin>(at<u64>(p.lists)[core])[p.part], f);
+}
+
+// sort_part brings the k-mers of a part from n entries in the order of their mixes, each once. They are dealt out by the bits behind the part's, and so few
+// each are sorted. What came less than least times is left out.
 WARPMAP_KERNEL(sort_part, kmers::partParams) {
     if (grid_thread()) return;
     u32 ends[KMERS_BUCKETS], bits = 1;
-    u64 n = p.to - p.from;
-    while (bits < KMERS_BUCKET_BITS && 2ull << bits < n) bits++;
+    while (bits < KMERS_BUCKET_BITS && 2ull << bits < p.n) bits++;
     Pair* pairs = at<Pair>(p.pairs);
-    kmer* mixes = at<kmer>(p.mixes) + p.from;
-    u32* counts = at<u32>(p.counts) + p.from;
     auto bucket = [&](const kmer& mix) { return (u32)(high(mix) << KMERS_PART_BITS >> (64 - bits)); };
     for (u32 i = 0; i < 1u << bits; i++) ends[i] = 0;
-    for (u64 i = 0; i < n; i++) ends[bucket(mixes[i])]++;
+    for_each_of_part(p, [&](const kmer& mix, u32) { ends[bucket(mix)]++; });
     u32 all = 0;
     for (u32 i = 0; i < 1u << bits; i++) {
         u32 some = ends[i];
         ends[i] = all;
         all += some;
     }
-    for (u64 i = 0; i < n; i++) pairs[ends[bucket(mixes[i])]++] = Pair{mixes[i], counts[i]};
+    for_each_of_part(p, [&](const kmer& mix, u32 count) { pairs[ends[bucket(mix)]++] = Pair{mix, count}; });
+    u64 to = 0;
     for (u32 b = 0, from = 0; b < 1u << bits; from = ends[b++]) {
         sort_few(pairs + from, ends[b] - from);
-        for (u32 i = from; i < ends[b]; i++) {
-            mixes[i] = pairs[i].mix;
-            counts[i] = (u32)pairs[i].count;
+        for (u32 i = from, next; i < ends[b]; i = next) {
+            u64 count = pairs[i].count;
+            for (next = i + 1; next < ends[b] && pairs[next].mix == pairs[i].mix; next++) count += pairs[next].count;
+            at<kmer>(p.mixes)[to] = pairs[i].mix;
+            at<u32>(p.counts)[to] = (u32)(count < ~0u ? count : ~0u);
+            to += count >= p.least;
         }
     }
+    *at<u64>(p.number) = to;
 }

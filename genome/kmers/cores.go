@@ -18,28 +18,28 @@ import (
 type cores struct {
 	wanted
 	kernels struct {
-		deal, letters                device.Kernel[dealParams]
-		addList, addStretches        device.Kernel[tableParams]
-		growTable, listTable         device.Kernel[tableParams]
-		partCounts, partScatter, one device.Kernel[partParams]
+		deal, letters         device.Kernel[dealParams]
+		addList, addStretches device.Kernel[tableParams]
+		growTable             device.Kernel[tableParams]
+		listTable, partTable  device.Kernel[tableParams]
+		partStretches         device.Kernel[tableParams]
+		sortPart              device.Kernel[partParams]
 	}
 	most    int64  // bytes
 	seed    uint64 // of tables' hashes: nobody can choose k-mers that collide
 	letters int    // of a piece
 	nbins   int    // a power of two
 	all     []*core
-	heads   device.Host[uint64] // addresses of the cores' bins
+	heads   device.Host[uint64] // addresses of the cores' bins, then of their parts
 	waits   slabs               // of stretches
-	lists   lists               // of what was counted
-	memory  atomic.Int64        // bytes of slabs and tables
+	lists   lists               // of what was counted: of bins, and at last of parts
+	settled bool
+	memory  atomic.Int64 // bytes of slabs and tables
 
 	work  chan passage
 	ended crash.WaitGroup // the goroutines that take pieces
 	busy  sync.WaitGroup  // pieces that are not done
 	err   atomic.Pointer[error]
-
-	mixes   device.Host[uint64] // of all that was counted, in the order of parts
-	numbers device.Host[uint32]
 }
 
 // passage is the k-mers that end in the letters from … to-1 of a text.
@@ -126,15 +126,15 @@ func newCores(w wanted, memory int64) (_ counter, err error) {
 	err = errors.Join(device.Bind(m, "deal_stretches", &k.deal), device.Bind(m, "count_letters", &k.letters),
 		device.Bind(m, "add_list", &k.addList), device.Bind(m, "add_stretches", &k.addStretches),
 		device.Bind(m, "grow_table", &k.growTable), device.Bind(m, "list_table", &k.listTable),
-		device.Bind(m, "part_counts", &k.partCounts), device.Bind(m, "part_scatter", &k.partScatter),
-		device.Bind(m, "sort_part", &k.one))
+		device.Bind(m, "part_table", &k.partTable),
+		device.Bind(m, "part_stretches", &k.partStretches), device.Bind(m, "sort_part", &k.sortPart))
 	if err != nil {
 		return nil, err
 	}
 	if c.k <= shortLetters {
 		err = k.letters.Ahead()
 	} else { // others are seldom launched
-		err = device.Ahead(k.deal, k.addStretches, k.listTable, k.partCounts, k.partScatter, k.one)
+		err = device.Ahead(k.deal, k.addStretches, k.partTable, k.sortPart)
 	}
 	if err != nil {
 		return nil, err
@@ -144,7 +144,7 @@ func newCores(w wanted, memory int64) (_ counter, err error) {
 		c.nbins /= 2
 	}
 	c.letters = int(max(min(c.most/64/int64(n), pieceLetters), 1<<12))
-	if c.heads, err = device.MakeMapped[uint64](c.d, n); err != nil {
+	if c.heads, err = device.MakeMapped[uint64](c.d, 2*n); err != nil {
 		return nil, err
 	}
 	if c.lists.bins, err = device.MakeMapped[bin](c.d, c.nbins); err != nil {
@@ -156,7 +156,7 @@ func newCores(w wanted, memory int64) (_ counter, err error) {
 		if err != nil {
 			return nil, err
 		}
-		c.heads.Slice()[i] = x.bins.Mapped().Addr()
+		c.heads.Slice()[i], c.heads.Slice()[n+i] = x.bins.Mapped().Addr(), x.parts.Mapped().Addr()
 	}
 	for _, x := range c.all {
 		c.ended.Go(x.take)
@@ -201,7 +201,7 @@ func (c *cores) add(text []byte, done func()) error {
 			return err
 		}
 		if c.waits.bytes() > min(c.most/4, max(waitBytes, 4*c.lists.bytes())) {
-			if err := c.count(0); err != nil {
+			if err := c.count(false); err != nil {
 				return err
 			}
 		}
@@ -212,9 +212,8 @@ func (c *cores) add(text []byte, done func()) error {
 	return nil
 }
 
-// count counts the stretches that wait together with what was counted before. What came less often than least is left
-// out.
-func (c *cores) count(least uint32) (err error) {
+// count counts the stretches that wait together with what was counted before. The last time, it lists all by parts.
+func (c *cores) count(last bool) (err error) {
 	c.busy.Wait()
 	if err := c.failed(); err != nil {
 		return err
@@ -228,11 +227,15 @@ func (c *cores) count(least uint32) (err error) {
 	if fresh.bins, err = device.MakeMapped[bin](c.d, c.nbins); err != nil {
 		return err
 	}
+	most := len(c.all)
+	if last { // a core has a chunk of each part
+		most = int(min(int64(most), c.most/8/(parts*chunkBytes)+1))
+	}
 	var next atomic.Int64
-	err = c.beside(func(x *core, _ int) error {
+	err = c.beside(func(x *core, i int) error {
 		x.tables.Slice()[0] = tableState{}
-		for b := next.Add(1) - 1; b < int64(c.nbins); b = next.Add(1) - 1 {
-			if err := x.count(int(b), fresh, least); err != nil {
+		for b := next.Add(1) - 1; b < int64(c.nbins) && i < most; b = next.Add(1) - 1 {
+			if err := x.count(int(b), fresh, last); err != nil {
 				return err
 			}
 		}
@@ -251,7 +254,7 @@ func (c *cores) count(least uint32) (err error) {
 		clear(x.bins.Slice())
 		x.deals.Slice()[0] = dealState{}
 	}
-	// What is given away takes as much as lists do. And with little room for what is to come, most time would go into
+	// At the end, parts take as much as lists do. And with little room for what is to come, most time would go into
 	// counting what was counted before.
 	if c.lists.bytes() > c.most/4 {
 		return errNarrow
@@ -274,10 +277,11 @@ func (c *cores) beside(do func(x *core, i int) error) error {
 
 func (c *cores) settle() error {
 	c.busy.Wait()
-	if c.k <= shortLetters || c.waits.bytes() == 0 {
+	if c.settled || c.k <= shortLetters {
 		return c.failed()
 	}
-	return c.count(c.least)
+	c.settled = true
+	return c.count(true)
 }
 
 func (c *cores) finish(emit func(part int, x counted) error) error {
@@ -287,25 +291,28 @@ func (c *cores) finish(emit func(part int, x counted) error) error {
 	if c.k <= shortLetters {
 		return c.short().inParts(int(c.first), int(c.end), c.least, emit)
 	}
-	ends, err := c.inParts()
-	if err != nil {
-		return err
-	}
-	idle := make(chan *core, len(c.all))
+	idle, free := make(chan *core, len(c.all)), make(chan counted, aheadOf*len(c.all))
 	for _, x := range c.all {
 		idle <- x
 	}
-	begin := func(part int) int { return int(ends[max(part, 1)-1]) * min(part, 1) }
+	var sorted [parts]counted
 	return ahead(int(c.first), int(c.end), func(part int) {
 		x := <-idle
 		defer func() { idle <- x }()
-		if err := x.sort(begin(part), int(ends[part])); err != nil {
+		var err error
+		if sorted[part], err = x.sort(part, free); err != nil {
 			c.fail(err)
 		}
 	}, func(part int) error {
-		from, to := begin(part), int(ends[part])
-		some := counted{c.words, c.mixes.Slice()[from*c.words : to*c.words], c.numbers.Slice()[from:to]}
-		return cmp.Or(c.failed(), emit(part, some.atLeast(c.least)))
+		if err := cmp.Or(c.failed(), emit(part, sorted[part])); err != nil {
+			return err
+		}
+		select {
+		case free <- sorted[part]:
+		default:
+		}
+		sorted[part] = counted{}
+		return nil
 	})
 }
 
@@ -326,51 +333,13 @@ func (c *cores) short() counted {
 	return x
 }
 
-// inParts brings all lists in the order of parts, and tells where each part ends.
-func (c *cores) inParts() (ends []uint64, err error) {
-	n := 0
-	for _, b := range c.lists.bins.Slice() {
-		n += int(b.Kmers)
-	}
-	if c.mixes, err = device.MakeMapped[uint64](c.d, n*c.words); err != nil {
-		return nil, err
-	}
-	if c.numbers, err = device.MakeMapped[uint32](c.d, n); err != nil {
-		return nil, err
-	}
-	share := func(k device.Kernel[partParams]) error {
-		return c.beside(func(x *core, i int) error {
-			p := partParams{Lists: c.lists.bins.Mapped().Addr(), From: uint64(c.nbins * i / len(c.all)),
-				To: uint64(c.nbins * (i + 1) / len(c.all)), Cursors: x.cursors.Mapped().Addr(),
-				Mixes: c.mixes.Mapped().Addr(), Counts: c.numbers.Mapped().Addr()}
-			return k.Launch(x.st, lone, &p)
-		})
-	}
-	if err := share(c.kernels.partCounts); err != nil {
-		return nil, err
-	}
-	at := uint64(0)
-	ends = make([]uint64, parts)
-	for part := range ends {
-		for _, x := range c.all {
-			some := &x.cursors.Slice()[part]
-			at, *some = at+*some, at
-		}
-		ends[part] = at
-	}
-	if err := share(c.kernels.partScatter); err != nil {
-		return nil, err
-	}
-	return ends, c.lists.free(c)
-}
-
 func (c *cores) close() (err error) {
 	close(c.work)
 	c.ended.Wait()
 	for _, x := range c.all {
 		err = errors.Join(err, x.close())
 	}
-	return errors.Join(err, c.heads.Free(), c.waits.free(c), c.lists.free(c), c.mixes.Free(), c.numbers.Free())
+	return errors.Join(err, c.heads.Free(), c.waits.free(c), c.lists.free(c))
 }
 
 // placesFor is, as a power of two, how many places a table of so many k-mers has.

@@ -354,7 +354,7 @@ func rawRoom(devices []*device.Device, memory int64, words int) uint64 {
 	share := memory / int64(len(devices))
 	least := int64(math.MaxInt64)
 	for _, d := range devices {
-		n := share / 8 / countedBytes(words) // what is kept of them is a quarter of the memory at most
+		n := share / 5 / countedBytes(words) // what is kept of them is a quarter of the memory at most
 		if d.Info().CUDA() {                 // half of it is a table's, which may be filled to 40% after it has grown
 			n = share / 2 / (5 * rawBytes(words))
 		}

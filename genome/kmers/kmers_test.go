@@ -204,7 +204,7 @@ func TestParts(t *testing.T) {
 							t.Fatal(name, k, memory, err)
 						}
 						if x, ok := c.(*cores); ok && i%10 == 0 {
-							if err := x.count(0); err != nil {
+							if err := x.count(false); err != nil {
 								t.Fatal(name, k, memory, err)
 							}
 						}

@@ -28,7 +28,7 @@ const (
 	// 200 KB, which a core's cache holds.
 	partBits, parts = 11, 1 << partBits
 	// bucketBits: a part is dealt out to so many buckets at most before it is sorted.
-	bucketBits = 12
+	bucketBits = 13
 	// few is how many k-mers of a bucket are sorted by insertion.
 	few = 32
 	// each is how many letters a lane takes that appends k-mers to a list.
@@ -56,13 +56,19 @@ const (
 	// On cores, bins are so many that 50 million k-mers have tables of half a megabyte, which a core's cache holds; or
 	// fewer with little memory, because each core has a chunk of each bin.
 	mostBins, leastBins = 1 << 11, 1 << 6
-	chunkBytes          = 512
+	chunkBytes          = 1 << 10
 	// K-mers of so many letters are counted where their letters say, which takes 2 MB for each core.
 	shortLetters = 9
 	// pieceLetters is how many letters a core takes at a time at most.
 	pieceLetters = 1 << 18
+	// When of 16 k-mers so many are distinct, k-mers are sorted, and no longer counted in tables.
+	distinctOf16 = 12
+	// Of so many bins, one is counted in a table all the same, to see how many are distinct.
+	tableEach = 16
+	// bypassSlab is how large slabs are at least where k-mers are only sorted: each may need a chunk.
+	bypassSlab = 1 << 20
 	// waitBytes of stretches wait at least before they are counted, if there is memory.
-	waitBytes = 64 << 20
+	waitBytes = 256 << 20
 	// stretchLetters is how many letters a lane takes that packs stretches: each begins anew there.
 	stretchLetters = 1 << 9
 )
@@ -144,13 +150,14 @@ type tableState struct {
 	Slab, End       uint64
 }
 
-// partParams are those of kernels that bring k-mers in order.
+// partParams are those of the kernel that brings a part in order.
 type partParams struct {
-	From, To      uint64
-	Lists         uint64 // address of bins
-	Cursors       uint64 // address of u64: of each part
-	Mixes, Counts uint64
+	Part, N       uint64
+	Lists, Cores  uint64 // address of the address of each core's lists
 	Pairs         uint64
+	Mixes, Counts uint64
+	Least         uint64
+	Number        uint64 // address of how many k-mers there are
 }
 
 // binParams are those of the kernels that pack stretches.

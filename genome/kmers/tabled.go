@@ -280,20 +280,35 @@ func (x counted) inParts(first, end int, least uint32, emit func(part int, x cou
 	}, func(part int) error { return emit(part, all[part]) })
 }
 
-// ahead calls sort for all parts, and emit for those from first to end, one by one: while parts are given away, those
+// aheadOf is how many parts each core sorts at most before they are given away.
+const aheadOf = 4
+
+// ahead calls sort for the parts from first to end, and emit for one after the other: while parts are given away, those
 // behind are sorted. Errors: those of emit; a panic of sort.
 func ahead(first, end int, sort func(part int), emit func(part int) error) error {
 	var sorted [parts]chan error
-	for part := range sorted {
+	for part := first; part < end; part++ {
 		sorted[part] = make(chan error, 1)
 	}
-	var next atomic.Int64
+	n := runtime.GOMAXPROCS(0)
+	next, room, done := atomic.Int64{}, make(chan struct{}, aheadOf*n), make(chan struct{})
+	next.Store(int64(first))
 	var work crash.WaitGroup
-	defer func() { next.Store(parts); work.Wait() }()
-	for range runtime.GOMAXPROCS(0) {
+	defer work.Wait()
+	defer close(done)
+	for range n {
 		work.Go(func() {
-			for part := next.Add(1) - 1; part < parts; part = next.Add(1) - 1 {
-				sorted[part] <- crash.Catch(func() error { sort(int(part)); return nil })
+			for {
+				select { // before it takes a part, so that the one that is waited for has room
+				case room <- struct{}{}:
+				case <-done:
+					return
+				}
+				part := int(next.Add(1) - 1)
+				if part >= end {
+					return
+				}
+				sorted[part] <- crash.Catch(func() error { sort(part); return nil })
 			}
 		})
 	}
@@ -305,6 +320,7 @@ func ahead(first, end int, sort func(part int), emit func(part int) error) error
 		if err != nil {
 			return err
 		}
+		<-room
 	}
 	return nil
 }
