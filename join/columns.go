@@ -34,7 +34,7 @@ type columnJoin struct {
 	known []bool
 	bits  *bitKeys // where set, they take the place of the index
 	tally *tally   // so does this
-	plain bool     // keys are one column of signed numbers, and its words are these as they are
+	plain bool     // keys are one column, and the tally's words are its signed numbers or 16 bytes as they are
 	most  int      // rows of an output's row group; 0: as many as a row group of the probe side has, where all come out
 
 	scratch sync.Pool // of *matchScratch
@@ -68,7 +68,7 @@ func (j *joiner) columns(ctx context.Context, build, probe *Reader, plan *output
 			}
 		}
 	}
-	if c.bits == nil && build.pq != nil && c.tallies() {
+	if c.bits == nil && build.pq != nil && c.tallies(build.pq) {
 		if c.tally, err = c.readTally(ctx, build.pq); err == nil {
 			err = j.ready()
 		}

@@ -2,6 +2,7 @@ package join
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -9,6 +10,8 @@ import (
 	"sync"
 	"time"
 	"unsafe"
+
+	"github.com/apache/arrow-go/v18/parquet"
 
 	"github.com/warpmap/warpmap/internal/crash"
 )
@@ -18,8 +21,20 @@ import (
 // are: no row of either side has a number.
 
 // tallies tells that a join is such a count, of keys that a tally has room for.
-func (c *columnJoin) tallies() bool {
-	return c.Count && !c.How.keepsBuild() && c.cores && !c.joiner.plan.wide
+func (c *columnJoin) tallies(build *parquetFile) bool {
+	return c.Count && !c.How.keepsBuild() && c.cores &&
+		(!c.joiner.plan.wide || c.joiner.plan.sixteen(build, c.probe))
+}
+
+// sixteen tells that the keys are one flat column of 16 bytes, such as UUIDs, alike on both sides: two words.
+func (p *keyPlan) sixteen(build, probe *parquetFile) bool {
+	is := func(f *parquetFile, field int) bool {
+		d, _ := wideDomain(f.schema.Field(field).Type)
+		col := f.flat(field)
+		return d.kind == "binary" && col != nil && col.PhysicalType() == parquet.Types.FixedLenByteArray &&
+			widthOf(col) == 16
+	}
+	return len(p.keys) == 1 && !p.nullsEqual && is(build, p.keys[0].build) && is(probe, p.keys[0].probe)
 }
 
 // errNear says that keys lie close together, and need no tally.
@@ -28,7 +43,8 @@ var errNear = errors.New("keys lie close together")
 // readTally reads the build side's keys into a tally; nil where they lie close together, as far as can be told at once.
 func (c *columnJoin) readTally(ctx context.Context, p *parquetFile) (*tally, error) {
 	plan := c.joiner.plan
-	c.plain = plan.signed(p, c.probe)
+	sixteen := plan.sixteen(p, c.probe)
+	c.plain = sixteen || plan.signed(p, c.probe)
 	low, high, near := p.near(plan.keys[0].build, nearest)
 	if near && c.plain {
 		return nil, nil
@@ -37,9 +53,10 @@ func (c *columnJoin) readTally(ctx context.Context, p *parquetFile) (*tally, err
 	for g := range p.groups() {
 		pieces += (p.groupRows(g) + pieceRows - 1) / pieceRows
 	}
-	t := newTally(p.rows, pieces, plan.two())
+	two := sixteen || plan.two()
+	t := newTally(p.rows, pieces, two)
 	r := &tallyReader{columnJoin: c, tally: t, all: spanOf(nil, nil, 0)}
-	r.unsure = len(plan.keys) == 1 && !(c.plain && low < high)
+	r.unsure = !two && len(plan.keys) == 1 && !(c.plain && low < high)
 	work, going := crash.WithContext(ctx)
 	work.SetLimit(c.Threads)
 	for g := range p.groups() {
@@ -51,7 +68,7 @@ func (c *columnJoin) readTally(ctx context.Context, p *parquetFile) (*tally, err
 		})
 	}
 	err := work.Wait()
-	if _, _, near := r.all.close(); err == errNear || err == nil && near && !plan.two() {
+	if _, _, near := r.all.close(); err == errNear || err == nil && near && !two {
 		return nil, nil
 	}
 	if err != nil {
@@ -120,31 +137,43 @@ func (r *tallyReader) plainGroup(w *matchScratch, p *parquetFile, group int) err
 	if err != nil {
 		return err
 	}
+	if v.dict != nil && v.width == 16 {
+		v = v.plain()
+	}
 	defer v.spare()
-	rows, words := v.n, v.plainWords(w)
+	rows := v.n
+	words, seconds := v.plainWords(w)
 	all := spanOf(nil, nil, 0)
 	all.n, all.low, all.high = len(words), 0, math.MaxUint64
 	for _, x := range words {
 		all.least, all.most = min(all.least, int64(x)), max(all.most, int64(x))
 	}
-	if !r.note(rows, all, []int64{all.least}, []int64{all.most}, []bool{true}) {
+	if !r.note(rows, all, []int64{all.least}, []int64{all.most}, []bool{seconds == nil}) {
 		return errNear
 	}
-	r.takeAll(words, nil)
+	r.takeAll(words, seconds)
 	return nil
 }
 
-// plainWords are the keys that are there.
-func (v *vec) plainWords(w *matchScratch) []uint64 {
-	values := v.int64s(&w.room)
-	words := unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(values))), len(values))
-	if v.valid == nil {
-		return words
+// plainWords are the keys that are there, of numbers with or without a dictionary, or of 16 bytes without one.
+func (v *vec) plainWords(w *matchScratch) (words, seconds []uint64) {
+	if v.width == 16 {
+		w.keys.words[0] = slices.Grow(w.keys.words[0][:0], v.n)[:v.n]
+		w.keys.words[1] = slices.Grow(w.keys.words[1][:0], v.n)[:v.n]
+		for i := range v.n {
+			b := v.fixed[16*i : 16*i+16]
+			w.keys.words[0][i], w.keys.words[1][i] = binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])
+		}
+	} else {
+		values := v.int64s(&w.room)
+		words = unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(values))), len(values))
+		if v.valid == nil {
+			return words, nil
+		}
+		w.keys.words[0] = append(w.keys.words[0][:0], words...)
 	}
-	w.keys.words[0] = append(w.keys.words[0][:0], words...)
 	w.keys.ok = append(w.keys.ok[:0], v.valid...)
-	words, _ = w.keys.there()
-	return words
+	return w.keys.there()
 }
 
 // takeAll takes keys piece by piece.
@@ -234,12 +263,13 @@ func (c *columnJoin) matchPlain(w *matchScratch, u *unit) error {
 			found, pairs = 0, 0
 		}
 		if v.dict == nil {
-			f, p := c.tally.count(v.plainWords(w), nil)
+			f, p := c.tally.count(v.plainWords(w))
 			found, pairs = found+f, pairs+p
 			return nil
 		}
 		if dict != v.dict {
-			dict, w.times = v.dict, c.tally.timesOf(v.dict.plainWords(w), w.times)
+			words, seconds := v.dict.plainWords(w)
+			dict, w.times = v.dict, c.tally.timesOf(words, seconds, w.times)
 		}
 		for i, code := range v.codes {
 			if v.valid == nil || v.valid[i] {

@@ -321,12 +321,15 @@ func (t *tally) count(words, seconds []uint64) (found, pairs int64) {
 	return found, pairs
 }
 
-// timesOf tells how many build rows each word has.
-func (t *tally) timesOf(words []uint64, times []uint32) []uint32 {
+// timesOf tells how many build rows each key has.
+func (t *tally) timesOf(words, seconds []uint64, times []uint32) []uint32 {
 	var a asked
 	times = slices.Grow(times[:0], len(words))
-	for some := range slices.Chunk(words, tallyBlock) {
-		a.n = copy(a.words[:], some)
+	for from := 0; from < len(words); from += tallyBlock {
+		a.n = copy(a.words[:], words[from:])
+		if seconds != nil {
+			copy(a.seconds[:], seconds[from:])
+		}
 		t.look(&a)
 		times = append(times, a.times[:a.n]...)
 	}
