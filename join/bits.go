@@ -183,10 +183,7 @@ func (b *bitKeys) look(rows []uint32, v *vec, from int, not bool, room *[]int64)
 // matchBits looks a row group up by bits, page by page.
 func (c *columnJoin) matchBits(u *unit) error {
 	defer since(&c.stats.probing, time.Now())
-	w, _ := c.scratch.Get().(*matchScratch)
-	if w == nil {
-		w = &matchScratch{}
-	}
+	w := c.workspace()
 	defer c.scratch.Put(w)
 	out := int64(0)
 	w.rows = w.rows[:0]

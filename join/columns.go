@@ -33,6 +33,8 @@ type columnJoin struct {
 	high  []int64
 	known []bool
 	bits  *bitKeys // where set, they take the place of the index
+	tally *tally   // so does this
+	plain bool     // keys are one column, and the tally's words are its signed numbers or 16 bytes as they are
 	most  int      // rows of an output's row group; 0: as many as a row group of the probe side has, where all come out
 
 	scratch sync.Pool // of *matchScratch
@@ -66,7 +68,15 @@ func (j *joiner) columns(ctx context.Context, build, probe *Reader, plan *output
 			}
 		}
 	}
-	if c.bits != nil {
+	if c.bits == nil && build.pq != nil && c.tallies(build.pq) {
+		if c.tally, err = c.readTally(ctx, build.pq); err == nil {
+			err = j.ready()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if c.bits != nil || c.tally != nil {
 		return c.run(ctx, out)
 	}
 	if build.pq != nil {
@@ -119,7 +129,7 @@ func (c *columnJoin) run(ctx context.Context, out *Writer) error {
 	var next atomic.Int64
 	var workers crash.WaitGroup
 	defer func() { // when nobody looks up any more: after a limit, some still did
-		if c.bits == nil {
+		if c.index != nil {
 			c.sum.Filtered = c.index.filtered()
 		}
 	}()

@@ -166,9 +166,8 @@ func (c *columnJoin) countBuild(p *parquetFile, keys [][]keyData) error {
 	for _, k := range keys {
 		c.sum.BuildRows += int64(k[0].rows())
 	}
-	if c.sum.BuildRows != p.rows {
-		return fmt.Errorf("reading the build side: %s: the file is broken: it says that it has %d rows, and has %d",
-			p.path, p.rows, c.sum.BuildRows)
+	if err := p.sameRows(c.sum.BuildRows); err != nil {
+		return err
 	}
 	for g := range p.groups() {
 		// As arrays reads them: in batches of batchRows.
@@ -177,6 +176,15 @@ func (c *columnJoin) countBuild(p *parquetFile, keys [][]keyData) error {
 		}
 	}
 	return c.small()
+}
+
+// sameRows checks that a build side has as many rows as its file says.
+func (p *parquetFile) sameRows(rows int64) error {
+	if rows == p.rows {
+		return nil
+	}
+	return fmt.Errorf("reading the build side: %s: the file is broken: it says that it has %d rows, and has %d",
+		p.path, p.rows, rows)
 }
 
 // small checks that row numbers fit.

@@ -56,39 +56,19 @@ func (c *columnJoin) match(ctx context.Context, u *unit) error {
 	if c.bits != nil {
 		return c.matchBits(u)
 	}
-	start := time.Now()
-	var columns []keyData
-	defer func() {
-		for _, d := range columns {
-			d.release()
-			if d.v != nil {
-				d.v.spare()
-			}
-		}
-	}()
-	for i, k := range c.joiner.plan.keys {
-		d, err := c.probe.key(u.group, k.probe, c.joiner.plan.wide, c.inReach(i))
-		if err != nil {
-			return fmt.Errorf("reading the probe side: %w", err)
-		}
-		columns = append(columns, d)
+	if c.tally != nil {
+		return c.matchTally(u)
 	}
-	since(&c.stats.reading, start)
-	start = time.Now()
-	defer since(&c.stats.probing, start)
-	w, _ := c.scratch.Get().(*matchScratch)
-	if w == nil {
-		w = &matchScratch{}
-	}
+	w := c.workspace()
 	defer c.scratch.Put(w)
-	keys := &w.keys
-	for i := range keys.words {
-		keys.words[i] = keys.words[i][:0]
+	columns, err := c.readKeys(c.probe, u.group, false)
+	defer releaseKeys(columns)
+	if err != nil {
+		return fmt.Errorf("reading the probe side: %w", err)
 	}
-	keys.ok = keys.ok[:0]
-	c.joiner.plan.grow(keys, u.rows)
-	keys.wide = nil
-	if err := c.joiner.plan.packColumns(keys, columns, false); err != nil {
+	defer since(&c.stats.probing, time.Now())
+	keys, err := c.packKeys(w, columns, u.rows, false)
+	if err != nil {
 		return fmt.Errorf("reading the probe side: %w", err)
 	}
 	w.reps = slices.Grow(w.reps[:0], u.rows)[:u.rows]
@@ -100,12 +80,60 @@ func (c *columnJoin) match(ctx context.Context, u *unit) error {
 	return nil
 }
 
+// readKeys reads the key columns of a row group, of the probe side those pages whose keys may match.
+func (c *columnJoin) readKeys(p *parquetFile, group int, build bool) (columns []keyData, err error) {
+	defer since(&c.stats.reading, time.Now())
+	for i, k := range c.joiner.plan.keys {
+		field, want := k.build, (*wanted)(nil)
+		if !build {
+			field, want = k.probe, c.inReach(i)
+		}
+		d, err := p.key(group, field, c.joiner.plan.wide, want)
+		if err != nil {
+			return columns, err
+		}
+		columns = append(columns, d)
+	}
+	return columns, nil
+}
+
+// releaseKeys is for keys that nothing refers to any more.
+func releaseKeys(columns []keyData) {
+	for _, d := range columns {
+		d.release()
+		if d.v != nil {
+			d.v.spare()
+		}
+	}
+}
+
+// packKeys packs the keys of so many rows in the memory of the last ones.
+func (c *columnJoin) packKeys(w *matchScratch, columns []keyData, rows int, build bool) (*packed, error) {
+	keys := &w.keys
+	for i := range keys.words {
+		keys.words[i] = keys.words[i][:0]
+	}
+	keys.ok = keys.ok[:0]
+	c.joiner.plan.grow(keys, rows)
+	keys.wide = nil
+	return keys, c.joiner.plan.packColumns(keys, columns, build)
+}
+
+// workspace is memory for one look-up, which goes to c.scratch afterwards.
+func (c *columnJoin) workspace() *matchScratch {
+	if w, is := c.scratch.Get().(*matchScratch); is {
+		return w
+	}
+	return &matchScratch{}
+}
+
 // matchScratch is the memory of one look-up, for the next.
 type matchScratch struct {
-	keys packed
-	reps []int64
-	room []int64
-	rows []uint32
+	keys  packed
+	reps  []int64
+	room  []int64
+	rows  []uint32
+	times []uint32
 }
 
 // count notes what comes out of a unit.

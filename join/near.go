@@ -47,24 +47,33 @@ func openNear[R uint32 | uint64](words []uint64, ok []bool, bytes int) level[R] 
 	inPieces(len(words), func(k, from, to int) { spans[k] = spanOf(words[from:to], ok[from:to], shift) })
 	all := spanOf(nil, nil, shift)
 	for _, s := range spans {
-		all.n += s.n
-		all.least, all.most = min(all.least, s.least), max(all.most, s.most)
-		all.low, all.high = min(all.low, s.low), max(all.high, s.high)
+		all.join(s)
 	}
-	l := &near[R]{mask: math.MaxUint64 >> shift}
-	if all.n == 0 {
-		return l
-	}
-	width := all.high - all.low
-	l.low = all.low
-	if signed := uint64(all.most) - uint64(all.least); signed < width {
-		l.low, width = uint64(all.least)&l.mask, signed
-	}
-	if width >= uint64(nearest)*uint64(all.n)+1024 {
+	low, width, close := all.close()
+	if !close {
 		return nil
 	}
-	l.rows = make([]R, width+1)
+	l := &near[R]{mask: math.MaxUint64 >> shift}
+	if l.low = low & l.mask; all.n > 0 {
+		l.rows = make([]R, width+1)
+	}
 	return l
+}
+
+// close tells whether words lie close together: how far apart they are, from which on.
+func (s *span) close() (low, width uint64, close bool) {
+	low, width = s.low, s.high-s.low
+	if signed := uint64(s.most) - uint64(s.least); signed < width {
+		low, width = uint64(s.least), signed
+	}
+	return low, width, s.n == 0 || width < uint64(nearest)*uint64(s.n)+1024
+}
+
+// join makes one span of two.
+func (s *span) join(o span) {
+	s.n += o.n
+	s.least, s.most = min(s.least, o.least), max(s.most, o.most)
+	s.low, s.high = min(s.low, o.low), max(s.high, o.high)
 }
 
 // fill is the function of that name for keys that lie close together, in pieces side by side: of equal keys any may be

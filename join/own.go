@@ -19,7 +19,7 @@ import (
 // The row is the first of those with the word. Nothing is added once fill is done, so any number of goroutines may
 // look words up. The hash has seeds that nobody can foretell, so nobody can choose keys that share cells.
 type own struct {
-	seeds [2]uint64
+	seeds
 	bits  uint // of a hash, that name the part
 	parts []ownPart
 	cells []ownCell // of all parts
@@ -45,11 +45,16 @@ const (
 )
 
 func newOwn() *own {
-	return &own{seeds: [2]uint64{rand.Uint64(), rand.Uint64() | 1}, parts: []ownPart{{0, 1}}, cells: make([]ownCell, 1)}
+	return &own{seeds: newSeeds(), parts: []ownPart{{0, 1}}, cells: make([]ownCell, 1)}
 }
 
-func (t *own) hash(word uint64) uint64 {
-	high, low := bits.Mul64(word^t.seeds[0], t.seeds[1])
+// seeds choose a hash.
+type seeds [2]uint64
+
+func newSeeds() seeds { return seeds{rand.Uint64(), rand.Uint64() | 1} }
+
+func (s *seeds) hash(word uint64) uint64 {
+	high, low := bits.Mul64(word^s[0], s[1])
 	h := (high ^ low) * 0x9e3779b97f4a7c15
 	return h ^ h>>32
 }

@@ -165,7 +165,7 @@ func decodeSome(in file.PageReader, c *schema.Column, pages []stretch, read []bo
 		if err == nil && d.passed+d.out.n != s.to {
 			err = fmt.Errorf("%s: a page that ends at row %d, and at %d by the index", broken, d.passed+d.out.n, s.to)
 		}
-		if err == nil && d.each != nil {
+		if err == nil && d.each != nil && d.out.n > 0 {
 			err = d.pass()
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/bits"
 	"slices"
+	"unsafe"
 
 	"github.com/apache/arrow-go/v18/parquet"
 	"github.com/apache/arrow-go/v18/parquet/file"
@@ -78,7 +79,7 @@ func decodeChunk(pages file.PageReader, c *schema.Column, rows int, each func(v 
 func newChunkDecoder(c *schema.Column, rows int, each func(v *vec, from int) error) *chunkDecoder {
 	d := &chunkDecoder{rows: rows, each: each, optional: c.MaxDefinitionLevel() == 1, coded: true}
 	if each == nil {
-		d.room = min(rows, 1<<20) // more only as pages come: a broken file may say anything
+		d.room = min(rows, mostRoom)
 	}
 	d.out = &vec{width: widthOf(c)}
 	if d.out.width == 0 {
@@ -115,6 +116,7 @@ func (d *chunkDecoder) end() (*vec, error) {
 	if d.out.codes == nil {
 		d.out.dict = nil
 	}
+	spare(d.levels)
 	if d.each != nil {
 		d.out.spare()
 	}
@@ -168,9 +170,9 @@ func (d *chunkDecoder) page(levels, data []byte, n int, e parquet.Encoding) erro
 	}
 	there := n
 	var valid []bool
-	if d.optional {
+	if d.optional && !allThere(levels, n) {
 		var err error
-		if d.levels, err = unpackRuns(d.levels[:0], levels, n, 1); err != nil {
+		if d.levels, err = unpackRuns(widen(d.levels[:0], roomFor(n)), levels, n, 1); err != nil {
 			return fmt.Errorf("levels: %w", err)
 		}
 		there = 0
@@ -183,6 +185,9 @@ func (d *chunkDecoder) page(levels, data []byte, n int, e parquet.Encoding) erro
 				valid[i] = l != 0
 			}
 		}
+	}
+	if e == parquet.Encodings.Plain && valid == nil && d.asItIs(data, n) {
+		return d.each(&vec{n: n, width: d.out.width, fixed: data[:n*d.out.width]}, d.passed-n)
 	}
 	d.mark(valid, n)
 	from := d.out.n
@@ -202,6 +207,22 @@ func (d *chunkDecoder) page(levels, data []byte, n int, e parquet.Encoding) erro
 		return nil
 	}
 	return errRare
+}
+
+// asItIs tells whether a page of n numbers can be handed on without a copy, and counts its rows as passed then.
+func (d *chunkDecoder) asItIs(data []byte, n int) bool {
+	is := d.each != nil && d.out.n == 0 && d.out.width > 0 && n*d.out.width <= len(data) &&
+		uintptr(unsafe.Pointer(unsafe.SliceData(data)))%8 == 0
+	if is {
+		d.passed += n
+	}
+	return is
+}
+
+// allThere tells that the levels of n rows are one run, as most are: no row is null.
+func allThere(levels []byte, n int) bool {
+	head, size := binary.Uvarint(levels)
+	return size > 0 && len(levels) > size && head&1 == 0 && head>>1 >= uint64(n) && levels[size] == 1
 }
 
 // mark appends to the rows that are there.
@@ -243,7 +264,7 @@ func (d *chunkDecoder) codes(data []byte, n, there int, valid []bool) error {
 		out = grab[int32](d.room)[:0]
 	}
 	at := len(out)
-	out, err := unpackRuns(out, data, there, width)
+	out, err := unpackRuns(widen(out, roomFor(n)), data, there, width)
 	if err != nil {
 		return err
 	}
@@ -361,6 +382,12 @@ func spreadOut[T any](all []T, at, there, size int, valid []bool) []T {
 	}
 	return all
 }
+
+// mostRoom is how many rows memory is made for before their values have come: a broken file may say anything.
+const mostRoom = 1 << 20
+
+// roomFor is the room for n numbers at first, which unpackRuns unpacks eight at a time.
+func roomFor(n int) int { return min(n, mostRoom) + 8 }
 
 // unpackRuns appends n numbers of so many bits from runs and packed groups of eight.
 func unpackRuns(out []int32, data []byte, n, width int) ([]int32, error) {
