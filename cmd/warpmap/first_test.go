@@ -99,7 +99,8 @@ func TestFirstRuns(t *testing.T) {
 		kernels string
 	}{
 		{"kmers count genomes.fa -k 31 -C --out counts.wk",
-			"kmers-cores.add_stretches kmers-cores.deal_stretches kmers-cores.part_table kmers-cores.sort_part"},
+			"kmers-cores.add_stretches kmers-cores.deal_stretches kmers-cores.part_stretches " +
+				"kmers-cores.part_table kmers-cores.sort_part"},
 		{"classify build refs.db genomes.fa --taxonomy .", "classify.pairs classify.sketch"},
 		{"classify query refs.db reads.fa", "classify.decide classify.sketch warpcore.find warpcore.insert"},
 		{"join build.csv probe.csv --on k --out j.csv --table warpcore --filter off",

@@ -79,8 +79,8 @@ func (x *core) deal(p passage) (err error) {
 	}
 }
 
-// count counts the k-mers of a bin: those that were listed before, and those of its stretches. It lists them anew, or, at
-// the end, by parts.
+// count counts the k-mers of a bin: those that were listed before, and those of its stretches. It lists them anew, or,
+// at the end, by parts.
 func (x *core) count(b int, fresh *lists, last bool) (err error) {
 	waiting, kept := uint64(0), x.lists.bins.Slice()[b].Kmers
 	for _, other := range x.all {
@@ -91,8 +91,8 @@ func (x *core) count(b int, fresh *lists, last bool) (err error) {
 	}
 	s := &x.tables.Slice()[0]
 	*s = tableState{Slab: s.Slab, End: s.End}
-	p := tableParams{K: uint64(x.k), Canonical: x.canonical, First: x.first, End: x.end, Seed: x.seed, Bin: uint64(b),
-		Bins: x.heads.Mapped().Addr(), Cores: uint64(len(x.all)), State: x.tables.Mapped().Addr(),
+	p := tableParams{K: uint64(x.k), Canonical: x.canonical, First: x.first, End: x.end, Seed: x.seed,
+		Bin: uint64(b), Bins: x.heads.Mapped().Addr(), Cores: uint64(len(x.all)), State: x.tables.Mapped().Addr(),
 		Least: uint64(x.least)}
 	if last && kept == 0 && x.distinct*16 > x.counted*distinctOf16 && b%tableEach > 0 && x.slabBytes() >= bypassSlab {
 		p.List = x.parts.Mapped().Addr()

@@ -233,8 +233,11 @@ func (c *cores) count(last bool) (err error) {
 	}
 	var next atomic.Int64
 	err = c.beside(func(x *core, i int) error {
+		if i >= most {
+			return nil
+		}
 		x.tables.Slice()[0] = tableState{}
-		for b := next.Add(1) - 1; b < int64(c.nbins) && i < most; b = next.Add(1) - 1 {
+		for b := next.Add(1) - 1; b < int64(c.nbins); b = next.Add(1) - 1 {
 			if err := x.count(int(b), fresh, last); err != nil {
 				return err
 			}
