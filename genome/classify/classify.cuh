@@ -51,12 +51,13 @@ typedef tile<1, true> Alone;
 #if defined(WARPMAP_HOST) && !defined(WARPMAP_STRESS)
 // A CPU makes all hashes of a window side by side, and brings in order only those that are likely to be among the smallest. sketch_at_once gives false
 // where this tells nothing: for a window that is long, has letters that are no bases, or few different k-mers.
-static constexpr u32 SHORT = 256, WANTED = S + S / 2 + 8, LIKELY = S <= 24 ? 64 : 128;
+static constexpr u32 SHORT = 256, WANTED = S + S / 2 + 2, LIKELY = S <= 24 ? 64 : 128;
 static_assert(WANTED + 16 <= LIKELY, "a sketch is chosen from those that are likely, of which there may be some more than wanted");
 
-// Sixteen hashes, or letters, in vectors of the machine.
+// Sixteen hashes, or letters, and 64 letters, in vectors of the machine.
 typedef u32 Hashes __attribute__((vector_size(64)));
 typedef u8 Letters __attribute__((vector_size(16)));
+typedef u8 Row __attribute__((vector_size(64)));
 template <class V, class T> inline V load(const T* p) {
     V v;
     memcpy(&v, p, sizeof v);
@@ -64,46 +65,89 @@ template <class V, class T> inline V load(const T* p) {
 }
 template <class V, class T> inline void store(T* p, V v) { memcpy(p, &v, sizeof v); }
 
-inline bool sketch_at_once(const u8* text, u32 letters, u32* out) {
-    if (letters < K || letters > SHORT) return false;
-    alignas(64) u8 t[SHORT + 32];
-    alignas(64) u32 a[SHORT + 32], b[SHORT + 32];
-    memcpy(t, text, letters);
-    memset(t + letters, 'A', 32);
-    u32 n = letters - K + 1;
-    Hashes others = {};
-    for (u32 j = 0; j < letters + 16; j += 16) {
-        Hashes x = __builtin_convertvector(load<Letters>(t + j), Hashes), upper = x & 0xdf;
-        others |= (Hashes)((upper != 'A') & (upper != 'C') & (upper != 'G') & (upper != 'T') & (upper != 'U'));
-        store(a + j, (x >> 1 ^ x >> 2) & 3);
+static const Hashes PLACES = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+
+// Operations for which g++ knows no instruction of its own accord: sixteen bytes as numbers; those hashes in a row that are below a bound, of which
+// put_below gives how many there are (what lies behind them is written, too); and a sort.
+#if defined(__AVX512F__) && !defined(__clang__)
+typedef int Ints __attribute__((vector_size(64)));
+inline Hashes widen(const u8* p) {
+    typedef char Bytes __attribute__((vector_size(16)));
+    return (Hashes)__builtin_ia32_pmovzxbd512_mask(load<Bytes>(p), Ints{}, (unsigned short)-1);
+}
+inline u32 put_below(Hashes x, u32 bound, u32* to) {
+    unsigned short below = (unsigned short)__builtin_ia32_ucmpd512_mask((Ints)x, (Ints)(Hashes{} + bound), 1, (unsigned short)-1);
+    store(to, __builtin_ia32_compresssi512_mask((Ints)x, Ints{}, below));
+    return (u32)popcount(below);
+}
+
+// A step of a bitonic sort of sixteen, in stretches of SPAN that go up and down by turns: those so far apart are brought in order.
+template <u32 APART, u32 SPAN> inline Hashes sort_step(Hashes x) {
+    Hashes y = __builtin_shuffle(x, PLACES ^ APART), small = x < y ? x : y, large = x < y ? y : x;
+    return ((PLACES & APART) == 0) == ((PLACES & SPAN) == 0) ? small : large;
+}
+inline Hashes sort_turned(Hashes x) { return sort_step<1, 16>(sort_step<2, 16>(sort_step<4, 16>(sort_step<8, 16>(x)))); }
+inline Hashes sort_sixteen(Hashes x) {
+    x = sort_step<1, 4>(sort_step<2, 4>(sort_step<1, 2>(x)));
+    return sort_turned(sort_step<1, 8>(sort_step<2, 8>(sort_step<4, 8>(x))));
+}
+// put_least writes the least S of 16 to 32 hashes, behind which others are NO_FEATURE; false where some of the least 16 come twice.
+inline bool put_least(const u32* b, u32* out) {
+    Hashes x = sort_sixteen(load<Hashes>(b)), y = __builtin_shuffle(sort_sixteen(load<Hashes>(b + 16)), 15 - PLACES);
+    x = sort_turned(x < y ? x : y);
+    if (__builtin_ia32_ucmpd512_mask((Ints)x, (Ints)__builtin_shuffle(x, (PLACES + 15) & 15), 0, (unsigned short)-1)) return false;
+    memcpy(out, &x, S < 16 ? S * 4 : 64);
+    return true;
+}
+#else
+inline bool put_least(const u32*, u32*) { return false; }
+inline Hashes widen(const u8* p) { return __builtin_convertvector(load<Letters>(p), Hashes); }
+inline u32 put_below(Hashes x, u32 bound, u32* to) {
+    u32 n = 0;
+    for (u32 j = 0; j < 16; j++) {
+        to[n] = x[j];
+        n += x[j] < bound;
     }
+    return n;
+}
+#endif
+
+// The letters' codes, in rows of 64; false where some letter is no base. t has room for a row more.
+inline bool codes_of(const u8* text, u32 letters, u8* t) {
+    u32 whole = letters / 16 * 16;
+    for (u32 j = 0; j < whole; j += 16) store(t + j, load<Letters>(text + j));
+    for (u32 j = whole; j < letters; j++) t[j] = text[j];
+    store(t + letters, Row{} + (u8)'A');
+    Row others = {};
+    for (u32 j = 0; j < letters; j += 64) {
+        Row x = load<Row>(t + j), upper = x & 0xdf;
+        others |= (Row)((upper != 'A') & (upper != 'C') & (upper != 'G') & (upper != 'T') & (upper != 'U'));
+        store(t + j, (x >> 1 ^ x >> 2) & 3);
+    }
+    store(t + letters, Row{});
     u64 other[8];
-    memcpy(other, &others, sizeof other);
-    if (other[0] | other[1] | other[2] | other[3] | other[4] | other[5] | other[6] | other[7]) return false;
-    // the 2, 4, 8, then 16 letters from each
-    auto twice = [letters](const u32* from, u32* to, u32 apart) {
-        for (u32 j = 0; j < letters; j += 16) store(to + j, load<Hashes>(from + j) << 2 * apart | load<Hashes>(from + j + apart));
-        store(to + (letters + 15) / 16 * 16, Hashes{});
-    };
-    twice(a, b, 1);
-    twice(b, a, 2);
-    twice(a, b, 4);
+    store(other, others);
+    return !(other[0] | other[1] | other[2] | other[3] | other[4] | other[5] | other[6] | other[7]);
+}
+
+// hashes_below gives how many hashes are below a bound, and writes them, of the k-mers that begin with n letters. t has, from each letter on, the codes of 4.
+inline u32 hashes_below(const u8* t, u32 n, u32 bound, u32* to) {
+    u32 m = 0;
     for (u32 j = 0; j < n; j += 16) {
-        Hashes forward = (load<Hashes>(b + j) << 16 | load<Hashes>(b + j + 8)) >> (32 - 2 * K), x = ~forward;
+        Hashes forward = (widen(t + j) << 24 | widen(t + j + 4) << 16 | widen(t + j + 8) << 8 | widen(t + j + 12)) >> (32 - 2 * K), x = ~forward;
         x = (x >> 2 & 0x33333333u) | (x & 0x33333333u) << 2;
         x = (x >> 4 & 0x0f0f0f0fu) | (x & 0x0f0f0f0fu) << 4;
         x = (x >> 8 & 0x00ff00ffu) | (x & 0x00ff00ffu) << 8;
         Hashes reverse = (x >> 16 | x << 16) >> (32 - 2 * K);
-        store(a + j, hash_of(forward < reverse ? forward : reverse));
+        x = hash_of(forward < reverse ? forward : reverse);
+        if (n - j < 16) x |= (Hashes)(PLACES >= n - j);
+        m += put_below(x, bound, to + m);
     }
-    // of n hashes that differ, so many are likely to have the S smallest among them
-    u32 bound = WANTED < n ? (u32)(((u64)WANTED << 32) / n) : NO_FEATURE, m = 0;
-    for (u32 j = 0; j < n; j++) {
-        b[m] = a[j];
-        m += a[j] < bound;
-    }
-    if (m > LIKELY) return false;
-    for (u32 j = m; j < LIKELY; j++) b[j] = NO_FEATURE;
+    return m;
+}
+
+// put_ranked writes the least S of up to LIKELY hashes, and gives how many there were.
+inline u32 put_ranked(const u32* b, u32 m, u32* out) {
     alignas(64) u32 ranked[LIKELY + 1], ranks[LIKELY];
     for (u32 j = 0; j <= LIKELY; j++) ranked[j] = NO_FEATURE;
     for (u32 j = 0; j < m; j += 32) { // 32 of them, beside each of all
@@ -121,9 +165,29 @@ inline bool sketch_at_once(const u8* text, u32 letters, u32* out) {
         out[got] = ranked[j];
         got += ranked[j] != NO_FEATURE;
     }
-    if (got < S && bound != NO_FEATURE) return false;
-    for (; got < S; got++) out[got] = NO_FEATURE;
-    return true;
+    return got;
+}
+
+inline bool sketch_at_once(const u8* text, u32 letters, u32* out) {
+    if (letters < K || letters > SHORT) return false;
+    alignas(64) u8 t[SHORT + 128];
+    if (!codes_of(text, letters, t)) return false;
+    for (u32 j = 0; j < letters; j += 64) store(t + j, load<Row>(t + j) << 2 | load<Row>(t + j + 1)); // of 2
+    for (u32 j = 0; j < letters; j += 64) store(t + j, load<Row>(t + j) << 4 | load<Row>(t + j + 2)); // of 4
+    alignas(64) u32 b[SHORT + 32];
+    u32 n = letters - K + 1;
+    for (u32 wanted = WANTED;; wanted *= 2) {
+        // of n hashes that differ, so many are likely to be below the bound
+        u32 bound = wanted < n ? (u32)(((u64)wanted << 32) / n) : NO_FEATURE, m = hashes_below(t, n, bound, b);
+        if (m > LIKELY) return false;
+        store(b + m, Hashes{} + NO_FEATURE);
+        store(b + m + 16, Hashes{} + NO_FEATURE);
+        if (S <= 16 && m >= 16 && m <= 32 && put_least(b, out)) return true;
+        u32 got = put_ranked(b, m, out);
+        if (got < S && bound != NO_FEATURE) continue;
+        for (; got < S; got++) out[got] = NO_FEATURE;
+        return true;
+    }
 }
 #endif
 

@@ -125,5 +125,5 @@ type readsParams struct {
 	Decide        decideParams
 	Table         warpcore.Table
 	Text, Windows uint64
-	Filter        uint64 // u32: a bit for the highest filterBits bits that features have, set where the database has such
+	Filter        uint64 // u32: a bit for the highest filterBits bits of features, set where the database has such
 }

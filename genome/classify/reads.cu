@@ -13,8 +13,8 @@ inline u32 may_be(const readsParams& p, u32 feature) {
     return at<u32>(p.filter)[bit / 32] >> bit % 32 & (u32)(feature != NO_FEATURE);
 }
 
-// entry_at_once gives a feature's entry, 0 where there is none, or LATER where the line that the probe reads first does not tell. Then it asks for what
-// tells more.
+// entry_at_once gives a feature's entry, 0 where there is none, or LATER where the line that the probe reads first does not tell. Then it asks for the
+// word that tells whether the feature may be farther on.
 inline u64 entry_at_once(const warpcore::Table& t, u32 feature) {
     constexpr u32 SLOTS = warpcore::Part<config, 1>::SLOTS;
     warpcore::Probe<config> probe(t, feature);
@@ -27,8 +27,21 @@ inline u64 entry_at_once(const warpcore::Table& t, u32 feature) {
     }
     if (match) return *Access<config>::value_at(probe.slots, probe.values, first + (u32)lowest_bit(match));
     if (end) return 0;
-    prefetch_line(probe.overflow + probe.overflow_bit() / 8);
+    prefetch_line(probe.overflow + probe.overflow_bit() / 32 * 4);
     return LATER;
+}
+
+// farther tells whether it may be, and asks for the window where it would be.
+inline bool farther(const warpcore::Table& t, u32 feature) {
+    warpcore::Probe<config> probe(t, feature);
+    if (warpcore::Part<config, 1>::PARTS == 1 && !probe.overflowed()) return false;
+    probe.advance();
+    prefetch_line(probe.first_address());
+    return true;
+}
+inline u64 entry_farther_on(const warpcore::Table& t, u32 feature) {
+    auto hit = warpcore::find_each<config>(t, tile<1>(), true, feature);
+    return hit.found ? hit.value() : 0;
 }
 
 // Where the entries of a read end, and where those of its second mate begin.
@@ -54,7 +67,7 @@ struct Lookups {
     }
     // add looks up the features of up to SOME windows.
     inline void add(u64 first, u32 windows) {
-        u32 features[SOME * S], behind[SOME], m = 0;
+        u32 features[SOME * S], behind[SOME], later[SOME * S], m = 0, late = 0;
         u64 found[SOME * S];
         for (u32 i = 0; i < windows; i++) {
             window w = at<window>(p.windows)[first + i];
@@ -67,16 +80,21 @@ struct Lookups {
             for (u32 j = before; j < m; j++) prefetch_line(warpcore::Probe<config>(p.table, features[j]).first_address());
             behind[i] = m;
         }
-        for (u32 j = 0; j < m; j++) found[j] = entry_at_once(p.table, features[j]);
+        for (u32 j = 0; j < m; j++) {
+            found[j] = entry_at_once(p.table, features[j]);
+            later[late] = j;
+            late += found[j] == LATER;
+        }
+        u32 left = 0;
+        for (u32 j = 0; j < late; j++)
+            if (farther(p.table, features[later[j]])) later[left++] = later[j];
+            else found[later[j]] = 0;
+        for (u32 j = 0; j < left; j++) found[later[j]] = entry_farther_on(p.table, features[later[j]]);
         for (u32 i = 0, j = 0; i < windows; i++) {
             while (first + i == queries[read + 1].first) end();
             if (first + i == queries[read].mate) ends[read].mate = n;
             for (; j < behind[i]; j++) {
                 u64 entry = found[j];
-                if (entry == LATER) {
-                    auto hit = warpcore::find_each<config>(p.table, tile<1>(), true, features[j]);
-                    entry = hit.found ? hit.value() : 0;
-                }
                 if (many(entry)) ask(entry);
                 entries[n] = entry;
                 n += entry != 0;
