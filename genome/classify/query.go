@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"sort"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/warpmap/warpmap/device"
@@ -79,6 +80,7 @@ type part struct {
 	reads  device.Kernel[readsParams]
 	held   warpcore.Table // the table as the kernel takes it, which does not change any more
 	filter device.Slice[uint32]
+	busy   atomic.Int32 // workers whose launches are under way
 }
 
 // NewClassifier brings a database to a device. With more devices in beside, each gets about as many windows. Cost: a
@@ -565,7 +567,11 @@ func (w *partWorker) read(p decideParams, windows []window, texts [][]byte) erro
 	if err != nil {
 		return err
 	}
+	// a worker has a thread, and those of workers that wait for reads: threads that take turns on a core lose its cache
+	busy := int(w.p.busy.Add(1))
+	defer w.p.busy.Add(-1)
 	grid := device.GridFor(int64(p.N), threads)
+	grid.Blocks = min(grid.Blocks, int64(max(1, runtime.GOMAXPROCS(0)/busy)))
 	need := max(w.scratch.s.Len()/int(grid.Blocks), firstScratch)
 	return w.decided(&p, need, int(grid.Blocks), func() error {
 		return w.p.reads.Launch(w.st, grid, &readsParams{p, w.p.held, text.Addr(), at.Addr(), w.p.filter.Addr()})
@@ -630,8 +636,7 @@ func (c *Classifier) Run(ctx context.Context, reads, mates []string, o genome.Op
 		o.BlockBytes = 1 << 21 // on an H200 with 16 cores 1.7 G reads/min, and 0.96 by blocks of 8 MiB
 	}
 	g, ctx := crash.WithContext(ctx)
-	// the others read, and what Work makes is a half of what a worker does
-	workers := max(2, min(12, runtime.GOMAXPROCS(0)*3/4))
+	workers := c.workers()
 	jobs, order := make(chan *Result, workers), make(chan *Result, 2*workers)
 	send := func(r *Result) error {
 		for _, to := range []chan *Result{order, jobs} {
@@ -681,6 +686,16 @@ func (c *Classifier) Run(ctx context.Context, reads, mates []string, o genome.Op
 		return nil
 	})
 	return counts, g.Wait()
+}
+
+// workers is how many there are. On CPUs they do nearly all there is to do. Beside GPUs the other cores read, and what
+// Run's work makes is a half of what a worker does.
+func (c *Classifier) workers() int {
+	cores := runtime.GOMAXPROCS(0)
+	if plain(c.parts[0].d) {
+		return max(2, min(32, cores))
+	}
+	return max(2, min(12, cores*3/4))
 }
 
 // serve classifies batches, until there are no more.
