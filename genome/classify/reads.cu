@@ -139,22 +139,28 @@ struct Marked {
     u64* marks;
     u32* hits;
 };
-inline u64 merge(Marked a, u64 n, Marked b, u64 m, Marked to) {
-    u64 i = 0, j = 0, k = 0;
-    while (i < n && j < m) {
-        u64 x = a.marks[i], y = b.marks[j];
-        u32 first = x <= y, second = y <= x;
-        to.marks[k] = first ? x : y;
-        to.hits[k++] = (a.hits[i] & (0 - first)) + (b.hits[j] & (0 - second));
-        i += first;
-        j += second;
+__attribute__((noinline)) inline u64 merge(Marked a, u64 n, Marked b, u64 m, Marked to) {
+    const u64 *x = a.marks, *y = b.marks, *x_end = x + n, *y_end = y + m;
+    const u32 *x_hits = a.hits, *y_hits = b.hits;
+    u64* out = to.marks;
+    u32* out_hits = to.hits;
+    while (x != x_end && y != y_end) {
+        u64 p = *x, q = *y;
+        u64 first = p <= q, second = q <= p;
+        *out++ = first ? p : q;
+        *out_hits++ = (*x_hits & (u32)(0 - first)) + (*y_hits & (u32)(0 - second));
+        x += first;
+        x_hits += first;
+        y += second;
+        y_hits += second;
     }
-    memcpy(to.marks + k, a.marks + i, (n - i) * 8);
-    memcpy(to.hits + k, a.hits + i, (n - i) * 4);
-    k += n - i;
-    memcpy(to.marks + k, b.marks + j, (m - j) * 8);
-    memcpy(to.hits + k, b.hits + j, (m - j) * 4);
-    return k + m - j;
+    n = (u64)(x_end - x);
+    m = (u64)(y_end - y);
+    memcpy(out, x, n * 8);
+    memcpy(out_hits, x_hits, n * 4);
+    memcpy(out + n, y, m * 8);
+    memcpy(out_hits + n, y_hits, m * 4);
+    return (u64)(out - to.marks) + n + m;
 }
 
 // The best range of windows of each target, of n marks in order. Mark i stands for each(i) hits.
@@ -230,7 +236,7 @@ inline void decide_on_many(const Locations& l, u64 n, u64* room, u32 range, Best
             m += l.list(i, a.marks + m);
             ends[lists++] = m;
         }
-    for (u64 i = 0; i < m; i++) a.hits[i] = 1;
+    for (u64 i = 0; i < m; i += 16) store(a.hits + i, Hashes{} + 1); // more than there are: what lies behind is not in use yet
     while (lists > 1) {
         u64 from = 0, to = 0, left = 0;
         for (u64 i = 0; i < lists; i += 2) {
