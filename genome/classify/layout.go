@@ -52,7 +52,9 @@ const (
 	manyBit       = 63
 	countShift    = 48
 
-	filterBits   = 20 // of features: see readsParams
+	// filterBits are those of features that the filter of readsParams knows, which takes 128 KiB.
+	filterBits = 20
+	// firstScratch is how many places a block has at first: for reads of some windows.
 	firstScratch = 1 << 14
 
 	// readLanes are the lanes of a warp that decide on a read together, on a GPU and in stress mode.
