@@ -175,6 +175,9 @@ func (c *Classifier) load(d *device.Device, share *Database) (p *part, err error
 	if !d.Info().CUDA() {
 		wo.LoadFactor = 0.5 // a second window read costs the CPU more than memory does
 	}
+	if plain(d) {
+		wo.Work.Inserts = 1 // the kernel of reads.cu does the look-ups
+	}
 	var both crash.Group // where nothing is compiled yet, compilers work beside one another
 	both.Go(func() (err error) {
 		p.k, err = compile(d, c.db.Options)
