@@ -374,6 +374,7 @@ func (q *classifyFlags) run(cmd *cobra.Command, name string, inputs []string) (e
 	s := classifySummary{Loading: time.Since(begin).Seconds()}
 	begin = time.Now()
 	tally := c.NewTally(q.truth)
+	reads := int64(0)
 	var texts sync.Pool // of *[]byte: new memory for each batch would be brought in page by page
 	lines := func(to io.Writer) error {
 		counts, err := c.Run(cmd.Context(), inputs, mates, genome.Options{SkipBroken: q.skipped, Threads: q.threads},
@@ -383,10 +384,11 @@ func (q *classifyFlags) run(cmd *cobra.Command, name string, inputs []string) (e
 					text = new([]byte)
 				}
 				r.Text = c.AppendLines((*text)[:0], r, format)
+				tally.Add(r)
 				return nil
 			}, func(r *classify.Result) error {
-				tally.Add(r)
-				bar.set("classifying", tally.Reads, -1, "reads")
+				reads += int64(len(r.Verdicts))
+				bar.set("classifying", reads, -1, "reads")
 				_, err := to.Write(r.Text)
 				texts.Put(&r.Text)
 				return err

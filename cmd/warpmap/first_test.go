@@ -102,7 +102,7 @@ func TestFirstRuns(t *testing.T) {
 			"kmers-cores.add_stretches kmers-cores.deal_stretches kmers-cores.part_stretches " +
 				"kmers-cores.part_table kmers-cores.sort_part"},
 		{"classify build refs.db genomes.fa --taxonomy .", "classify.pairs classify.sketch"},
-		{"classify query refs.db reads.fa", "classify.decide classify.sketch warpcore.find warpcore.insert"},
+		{"classify query refs.db reads.fa", "classify-reads.reads warpcore.insert"},
 		{"join build.csv probe.csv --on k --out j.csv --table warpcore --filter off",
 			"warpcore.find warpcore.insert_new"},
 	} {

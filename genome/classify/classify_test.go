@@ -379,9 +379,10 @@ func TestAWarpTellsWhatALaneTells(t *testing.T) {
 		}
 		reads = append(reads, long[:n], string(often[:min(n, len(often))]))
 	}
+	reads = append(reads, strings.Repeat(string(often), 12)) // more locations than there is room for at first
 	lane := cpu(t)
 	db := build(t, lane, Options{}, false, references)
-	index, sizes := indexOf(db), [4]int{}
+	index, sizes := indexOf(db), [5]int{}
 	for _, read := range reads {
 		n := 0
 		for _, features := range twinSketches([]byte(read), db.Options) {
@@ -389,10 +390,10 @@ func TestAWarpTellsWhatALaneTells(t *testing.T) {
 				n += len(index[f])
 			}
 		}
-		sizes[sort.SearchInts([]int{0, 32, 256}, n)]++
+		sizes[sort.SearchInts([]int{0, 32, 256, firstScratch / 4}, n)]++
 	}
 	if slices.Contains(sizes[:], 0) {
-		t.Fatalf("%v reads of no location, of up to 32, of up to 256, and of more: want some of each", sizes)
+		t.Fatalf("%v reads of no location, of up to 32, 256 and %d, and of more: want some of each", sizes, firstScratch/4)
 	}
 	for _, x := range []struct {
 		name string

@@ -1,6 +1,10 @@
 package classify
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/warpmap/warpmap/warpcore"
+)
 
 // Options say how sequences are sketched. A database keeps them. The zero value has MetaCache's values.
 type Options struct {
@@ -47,6 +51,11 @@ const (
 	oneBit        = 62
 	manyBit       = 63
 	countShift    = 48
+
+	// filterBits are those of features that the filter of readsParams knows, which takes 128 KiB.
+	filterBits = 20
+	// firstScratch is how many places a block has at first: for reads of some windows.
+	firstScratch = 1 << 14
 
 	// readLanes are the lanes of a warp that decide on a read together, on a GPU and in stress mode.
 	readLanes = 32
@@ -110,4 +119,13 @@ type decideParams struct {
 	Lowest        uint32
 	Highest       uint32
 	HitDiff       float32
+}
+
+// readsParams: the verdicts on reads, of texts and windows at once. Each block has Decide.Room places of Scratch, and
+// Decide.Next becomes how many some read wanted, if those are too few. Decide.Entries is room for the entries.
+type readsParams struct {
+	Decide        decideParams
+	Table         warpcore.Table
+	Text, Windows uint64
+	Filter        uint64 // u32: a bit for the highest filterBits bits of features, set where the database has such
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // Format says how verdicts are written.
@@ -125,68 +126,117 @@ func (c *Classifier) digits(taxon uint32) string { return c.spelled[taxon] }
 // candidateTaxon is the taxon of a target, or its ancestor of the lowest rank that candidates have.
 func (c *Classifier) candidateTaxon(target uint32) uint32 { return c.named[target] }
 
-// Tally counts verdicts. It is for one goroutine.
+// Tally counts verdicts. Several goroutines may Add at a time; all else is for one, when they are done.
 type Tally struct {
 	c       *Classifier
 	Reads   int64 // how many reads, or pairs, were counted
 	Letters int64
-	direct  map[uint32]int64 // by taxon
-	lines   map[uint32]*[ranks]uint32
 	truth   bool
-	known   [ranks]int64
-	told    [ranks]int64
-	right   [ranks]int64
+	mu      sync.Mutex
+	idle    []*counts // what batches were counted in: as many as there were at a time
+}
+
+// counts are those of some batches.
+type counts struct {
+	c      *Classifier
+	direct map[uint32]int64 // by taxon
+	lines  map[uint32]*[ranks]uint32
+	known  [ranks]int64
+	told   [ranks]int64
+	right  [ranks]int64
 }
 
 // NewTally makes an empty Tally. With truth, reads whose headers have taxid|N are compared with that taxon.
-func (c *Classifier) NewTally(truth bool) *Tally {
-	return &Tally{c: c, direct: map[uint32]int64{}, lines: map[uint32]*[ranks]uint32{}, truth: truth}
+func (c *Classifier) NewTally(truth bool) *Tally { return &Tally{c: c, truth: truth} }
+
+func (c *Classifier) newCounts() *counts {
+	return &counts{c: c, direct: map[uint32]int64{}, lines: map[uint32]*[ranks]uint32{}}
 }
 
 // Add counts the verdicts of a batch.
 func (t *Tally) Add(r *Result) {
+	n := t.take()
+	letters := r.Letters()
+	n.add(r, t.truth)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.idle = append(t.idle, n)
 	t.Reads += int64(len(r.Verdicts))
-	t.Letters += r.Letters()
+	t.Letters += letters
+}
+
+// take gives counts that nobody else counts in.
+func (t *Tally) take() *counts {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if last := len(t.idle) - 1; last >= 0 {
+		n := t.idle[last]
+		t.idle = t.idle[:last]
+		return n
+	}
+	return t.c.newCounts()
+}
+
+// all puts the counts together.
+func (t *Tally) all() *counts {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := t.c.newCounts()
+	for _, n := range t.idle {
+		for taxon, reads := range n.direct {
+			all.direct[taxon] += reads
+		}
+		for r := range ranks {
+			all.known[r] += n.known[r]
+			all.told[r] += n.told[r]
+			all.right[r] += n.right[r]
+		}
+	}
+	t.idle = []*counts{all}
+	return all
+}
+
+func (n *counts) add(r *Result, truth bool) {
 	for i, v := range r.Verdicts {
 		if v.Taxon != 0 {
-			t.direct[v.Taxon-1]++
+			n.direct[v.Taxon-1]++
 		}
-		if t.truth {
-			t.compare(v, headerID(r.Reads.Records[i].Name))
+		if truth {
+			n.compare(v, headerID(r.Reads.Records[i].Name))
 		}
 	}
 }
 
-func (t *Tally) lineage(taxon uint32) *[ranks]uint32 {
-	l := t.lines[taxon]
+func (n *counts) lineage(taxon uint32) *[ranks]uint32 {
+	l := n.lines[taxon]
 	if l == nil {
-		line := t.c.db.taxonomy.lineage(taxon)
+		line := n.c.db.taxonomy.lineage(taxon)
 		l = &line
-		t.lines[taxon] = l
+		n.lines[taxon] = l
 	}
 	return l
 }
 
-func (t *Tally) compare(v Verdict, truth uint32) {
-	taxon, known := t.c.db.taxonomy.find(truth)
+func (n *counts) compare(v Verdict, truth uint32) {
+	taxon, known := n.c.db.taxonomy.find(truth)
 	if !known {
 		return
 	}
-	want := t.lineage(taxon)
+	want := n.lineage(taxon)
 	var got [ranks]uint32
 	if v.Taxon != 0 {
-		got = *t.lineage(v.Taxon - 1)
+		got = *n.lineage(v.Taxon - 1)
 	}
 	for r := range want {
 		if want[r] == 0 {
 			continue
 		}
-		t.known[r]++
+		n.known[r]++
 		if got[r] != 0 {
-			t.told[r]++
+			n.told[r]++
 		}
 		if got[r] == want[r] {
-			t.right[r]++
+			n.right[r]++
 		}
 	}
 }
@@ -207,19 +257,20 @@ var mainRanks = []Rank{Species, Genus, Family, Order, Class, Phylum, Kingdom, Do
 // some truth has.
 func (t *Tally) Summary() (out []RankSummary) {
 	var at [ranks]int64
-	for taxon, n := range t.direct {
+	all := t.all()
+	for taxon, n := range all.direct {
 		lowest := t.c.db.taxonomy.effective(taxon)
 		for r := int(lowest); r < ranks; r++ {
 			at[r] += n
 		}
 	}
 	for _, r := range mainRanks {
-		if t.truth && t.known[r] == 0 {
+		if t.truth && all.known[r] == 0 {
 			continue
 		}
 		s := RankSummary{Rank: r.String(), Reads: at[r], Share: ratio(at[r], t.Reads)}
 		if t.truth {
-			s.Precision, s.Sensitivity = ratio(t.right[r], t.told[r]), ratio(t.right[r], t.known[r])
+			s.Precision, s.Sensitivity = ratio(all.right[r], all.told[r]), ratio(all.right[r], all.known[r])
 		}
 		out = append(out, s)
 	}
@@ -228,7 +279,7 @@ func (t *Tally) Summary() (out []RankSummary) {
 
 // Classified counts the reads that have a verdict.
 func (t *Tally) Classified() (n int64) {
-	for _, d := range t.direct {
+	for _, d := range t.all().direct {
 		n += d
 	}
 	return n
@@ -251,11 +302,11 @@ func (t *Taxonomy) effective(taxon uint32) Rank {
 	return Root
 }
 
-// clades adds up each taxon's reads and those of all below it, of taxa that have any.
-func (t *Tally) clades() (clade map[uint32]int64, children map[uint32][]uint32) {
-	clade, children = map[uint32]int64{}, map[uint32][]uint32{}
+// clades adds up each taxon's reads and those of all below it, of taxa that have any. direct are each taxon's own.
+func (t *Tally) clades() (direct, clade map[uint32]int64, children map[uint32][]uint32) {
+	direct, clade, children = t.all().direct, map[uint32]int64{}, map[uint32][]uint32{}
 	tree := t.c.db.taxonomy
-	for taxon, n := range t.direct {
+	for taxon, n := range direct {
 		for at := taxon; ; at = tree.parents[at] {
 			if clade[at] == 0 && at != 0 {
 				children[tree.parents[at]] = append(children[tree.parents[at]], at)
@@ -271,14 +322,14 @@ func (t *Tally) clades() (clade map[uint32]int64, children map[uint32][]uint32) 
 			return cmp.Or(cmp.Compare(clade[b], clade[a]), cmp.Compare(tree.ids[a], tree.ids[b]))
 		})
 	}
-	return clade, children
+	return direct, clade, children
 }
 
 // Report writes Kraken's report, which Bracken reads. A line has percent, reads of the clade, reads of the taxon
 // itself, the code of its rank, the taxon, and its name, indented by two blanks a level.
 func (t *Tally) Report(to io.Writer) error {
 	w := bufio.NewWriter(to)
-	clade, children := t.clades()
+	direct, clade, children := t.clades()
 	tree := t.c.db.taxonomy
 	line := func(n, own int64, code string, id uint32, depth int, name string) {
 		fmt.Fprintf(w, "%6.2f\t%d\t%d\t%s\t%d\t%s%s\n", 100*ratio(n, t.Reads), n, own, code, id,
@@ -298,7 +349,7 @@ func (t *Tally) Report(to io.Writer) error {
 		if below > 0 {
 			text += strconv.Itoa(below)
 		}
-		line(clade[taxon], t.direct[taxon], text, tree.ids[taxon], depth, tree.names[taxon])
+		line(clade[taxon], direct[taxon], text, tree.ids[taxon], depth, tree.names[taxon])
 		for _, c := range children[taxon] {
 			walk(c, code, below, depth+1)
 		}
@@ -316,7 +367,7 @@ var rankCodes = [Unranked + 1]byte{Root: 'R', Domain: 'D', Kingdom: 'K', Phylum:
 // taxon, name, reads, and percent of all reads.
 func (t *Tally) Abundances(to io.Writer) error {
 	w := bufio.NewWriter(to)
-	clade, _ := t.clades()
+	_, clade, _ := t.clades()
 	tree := t.c.db.taxonomy
 	fmt.Fprintln(w, "rank\ttaxid\tname\treads\tpercent")
 	for _, r := range mainRanks[:len(mainRanks)-1] {

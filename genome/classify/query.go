@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"sort"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/warpmap/warpmap/device"
@@ -74,6 +75,12 @@ type part struct {
 	taxa      device.Slice[uint32]
 	lineages  device.Slice[uint32]
 	indices   device.Slice[uint32]
+
+	// of a plain CPU
+	reads  device.Kernel[readsParams]
+	held   warpcore.Table // the table as the kernel takes it, which does not change any more
+	filter device.Slice[uint32]
+	busy   atomic.Int32 // workers whose launches are under way
 }
 
 // NewClassifier brings a database to a device. With more devices in beside, each gets about as many windows. Cost: a
@@ -168,6 +175,9 @@ func (c *Classifier) load(d *device.Device, share *Database) (p *part, err error
 	if !d.Info().CUDA() {
 		wo.LoadFactor = 0.5 // a second window read costs the CPU more than memory does
 	}
+	if plain(d) {
+		wo.Work.Inserts = 1 // the kernel of reads.cu does the look-ups
+	}
 	var both crash.Group // where nothing is compiled yet, compilers work beside one another
 	both.Go(func() (err error) {
 		p.k, err = compile(d, c.db.Options)
@@ -180,7 +190,7 @@ func (c *Classifier) load(d *device.Device, share *Database) (p *part, err error
 	if err = both.Wait(); err != nil {
 		return p, err
 	}
-	if err = device.Ahead(p.k.sketch, p.k.decide); err != nil {
+	if err = p.ahead(c.db.Options); err != nil {
 		return p, err
 	}
 	if p.locations, err = device.Make[uint64](d, locations); err != nil {
@@ -194,20 +204,52 @@ func (c *Classifier) load(d *device.Device, share *Database) (p *part, err error
 			return p, err
 		}
 	}
+	bits := make([]uint32, 1<<filterBits/32)
 	bring := func(b *batch) error {
 		if b.locations == nil {
+			for _, f := range b.features {
+				bits[f>>(32-filterBits)/32] |= 1 << (f >> (32 - filterBits) % 32)
+			}
 			return p.table.Insert(b.features, b.entries)
 		}
 		// by the buffers that the insert had
 		return frame.Upload(nil, p.locations.Slice(b.at, b.at+len(b.locations)), b.locations)
 	}
 	if share.stored != nil {
-		return p, share.stored.batches(chunksFor(d), bring)
+		err = share.stored.batches(chunksFor(d), bring)
+	} else if err = bring(&batch{features: share.features, entries: share.entries}); err == nil && locations > 0 {
+		err = bring(&batch{locations: share.locations})
 	}
-	if err := bring(&batch{features: share.features, entries: share.entries}); err != nil || locations == 0 {
-		return p, err
+	if err == nil && plain(d) {
+		err = p.hold(bits)
 	}
-	return p, bring(&batch{locations: share.locations})
+	return p, err
+}
+
+// ahead begins to compile the kernels that reads need.
+func (p *part) ahead(o Options) error {
+	if !plain(p.d) {
+		return device.Ahead(p.k.sketch, p.k.decide)
+	}
+	m, err := p.d.CompileApart(readsProgram(o, p.table))
+	if err != nil {
+		return err
+	}
+	if err := device.Bind(m, "reads", &p.reads); err != nil {
+		return err
+	}
+	return device.Ahead(p.reads)
+}
+
+// hold keeps what the kernel of a plain CPU wants to know of the features, which are all there.
+func (p *part) hold(bits []uint32) (err error) {
+	if p.filter, err = device.From(p.d, bits); err != nil {
+		return err
+	}
+	return p.table.Use(p.d.Stream(), 0, func(t warpcore.Table) error {
+		p.held = t
+		return nil
+	})
 }
 
 // rows lists the lineages of the targets' taxa.
@@ -246,7 +288,7 @@ func (p *part) close() {
 	if p.locations.Len() > 0 {
 		p.locations.Free()
 	}
-	for _, s := range []device.Slice[uint32]{p.taxa, p.lineages, p.indices} {
+	for _, s := range []device.Slice[uint32]{p.taxa, p.lineages, p.indices, p.filter} {
 		if s.Len() > 0 {
 			s.Free()
 		}
@@ -366,26 +408,25 @@ func (w *Worker) classify(batches []*Result) ([]verdict, error) {
 // the next call.
 func (w *partWorker) classify(windows []window, q []query, texts [][]byte) ([]verdict, error) {
 	n := len(q) - 1
-	features, err := w.run(windows, texts...)
+	verdicts, err := w.verdicts.room(w.d, w.st, n)
 	if err != nil {
-		return nil, err
-	}
-	entries, err := w.entries.room(w.d, w.st, features.Len())
-	if err != nil {
-		return nil, err
-	}
-	if err := w.p.table.FindOn(w.st, features, entries, device.Slice[bool]{}); err != nil {
 		return nil, err
 	}
 	queries, err := w.queries.put(w.d, w.st, q)
 	if err != nil {
 		return nil, err
 	}
-	verdicts, err := w.verdicts.room(w.d, w.st, n)
+	entries, err := w.entries.room(w.d, w.st, len(windows)*w.o.Sketch)
 	if err != nil {
 		return nil, err
 	}
-	if err := w.decide(n, queries, entries, verdicts); err != nil {
+	p := w.params(n, queries, entries, verdicts)
+	if plain(w.d) {
+		err = w.read(p, windows, texts)
+	} else {
+		err = w.find(p, entries, windows, texts)
+	}
+	if err != nil {
 		return nil, err
 	}
 	w.told = slices.Grow(w.told[:0], n)[:n]
@@ -499,36 +540,67 @@ func (r *Result) apart() bool {
 	return r.Mates != nil && unsafe.SliceData(r.Mates.Text) != unsafe.SliceData(r.Reads.Text)
 }
 
-// decide runs the kernel, twice where the reads have more locations than there is room for.
-func (w *partWorker) decide(n int, queries device.Slice[query], entries device.Slice[uint64],
-	verdicts device.Slice[verdict]) error {
+// params are what the kernels are told, all but the scratch memory.
+func (w *partWorker) params(n int, queries device.Slice[query], entries device.Slice[uint64],
+	verdicts device.Slice[verdict]) decideParams {
 	c, o := w.p, w.c.o
-	need, lanes := max(w.scratch.s.Len(), 2*entries.Len()), int64(n)
-	if w.d.Info().CUDA() || w.d.Info().Stress {
-		lanes *= readLanes
+	return decideParams{Queries: queries.Addr(), N: uint64(n), Entries: entries.Addr(), Locations: c.locations.Addr(),
+		Next: w.next.Addr(), Taxa: c.taxa.Addr(), Lineages: c.lineages.Addr(), Indices: c.indices.Addr(),
+		Verdicts: verdicts.Addr(), HitMin: uint32(o.HitMin), Lowest: uint32(o.Lowest), Highest: uint32(o.Highest),
+		HitDiff: float32(o.HitDiff)}
+}
+
+// find runs the kernels one after the other.
+func (w *partWorker) find(p decideParams, entries device.Slice[uint64], windows []window, texts [][]byte) error {
+	features, err := w.run(windows, texts...)
+	if err != nil {
+		return err
 	}
+	if err := w.p.table.FindOn(w.st, features, entries, device.Slice[bool]{}); err != nil {
+		return err
+	}
+	return w.decided(&p, max(w.scratch.s.Len(), 2*entries.Len()), 1, func() error {
+		return w.k.decide.Launch(w.st, device.GridFor(int64(p.N)*readLanes, threads), &p)
+	})
+}
+
+// read runs the kernel that does all, on a plain CPU.
+func (w *partWorker) read(p decideParams, windows []window, texts [][]byte) error {
+	text, at, err := w.bring(windows, texts)
+	if err != nil {
+		return err
+	}
+	// a worker has a thread, and those of workers that wait for reads: threads that take turns on a core lose its cache
+	busy := int(w.p.busy.Add(1))
+	defer w.p.busy.Add(-1)
+	grid := device.GridFor(int64(p.N), threads)
+	grid.Blocks = min(grid.Blocks, int64(max(1, runtime.GOMAXPROCS(0)/busy)))
+	need := max(w.scratch.s.Len()/int(grid.Blocks), firstScratch)
+	return w.decided(&p, need, int(grid.Blocks), func() error {
+		return w.p.reads.Launch(w.st, grid, &readsParams{p, w.p.held, text.Addr(), at.Addr(), w.p.filter.Addr()})
+	})
+}
+
+// decided launches a kernel, twice where the reads have more locations than there is room for: room for so many in each
+// of some shares of the scratch memory.
+func (w *partWorker) decided(p *decideParams, room, shares int, launch func() error) error {
 	for {
-		scratch, err := w.scratch.room(w.d, w.st, need)
+		scratch, err := w.scratch.room(w.d, w.st, room*shares)
 		if err != nil {
 			return err
 		}
 		if err := w.next.Fill(w.st, 0); err != nil {
 			return err
 		}
-		p := decideParams{Queries: queries.Addr(), N: uint64(n), Entries: entries.Addr(), Locations: c.locations.Addr(),
-			Scratch: scratch.Addr(),
-			Room:    uint64(scratch.Len()), Next: w.next.Addr(), Taxa: c.taxa.Addr(), Lineages: c.lineages.Addr(),
-			Indices:  c.indices.Addr(),
-			Verdicts: verdicts.Addr(), HitMin: uint32(o.HitMin), Lowest: uint32(o.Lowest), Highest: uint32(o.Highest),
-			HitDiff: float32(o.HitDiff)}
-		if err := w.k.decide.Launch(w.st, device.GridFor(lanes, threads), &p); err != nil {
+		p.Scratch, p.Room = scratch.Addr(), uint64(room)
+		if err := launch(); err != nil {
 			return err
 		}
 		asked, err := w.next.Host(w.st)
-		if err != nil || int(asked[0]) <= scratch.Len() {
+		if err != nil || int(asked[0]) <= room {
 			return err
 		}
-		need = int(asked[0])
+		room = int(asked[0])
 	}
 }
 
@@ -567,8 +639,7 @@ func (c *Classifier) Run(ctx context.Context, reads, mates []string, o genome.Op
 		o.BlockBytes = 1 << 21 // on an H200 with 16 cores 1.7 G reads/min, and 0.96 by blocks of 8 MiB
 	}
 	g, ctx := crash.WithContext(ctx)
-	// the others read, and what Work makes is a half of what a worker does
-	workers := max(2, min(12, runtime.GOMAXPROCS(0)*3/4))
+	workers := c.workers()
 	jobs, order := make(chan *Result, workers), make(chan *Result, 2*workers)
 	send := func(r *Result) error {
 		for _, to := range []chan *Result{order, jobs} {
@@ -618,6 +689,16 @@ func (c *Classifier) Run(ctx context.Context, reads, mates []string, o genome.Op
 		return nil
 	})
 	return counts, g.Wait()
+}
+
+// workers is how many there are. On CPUs they do nearly all there is to do. Beside GPUs the other cores read, and what
+// Run's work makes is a half of what a worker does.
+func (c *Classifier) workers() int {
+	cores := runtime.GOMAXPROCS(0)
+	if plain(c.parts[0].d) {
+		return max(2, min(32, cores))
+	}
+	return max(2, min(12, cores*3/4))
 }
 
 // serve classifies batches, until there are no more.

@@ -2,53 +2,76 @@ package classify
 
 import (
 	_ "embed"
+	"errors"
 	"fmt"
 	"math"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/genome"
+	"github.com/warpmap/warpmap/warpcore"
 )
 
 //go:embed classify.cu
 var classifyCU string
+
+//go:embed classify.cuh
+var classifyCUH string
+
+//go:embed reads.cu
+var readsCU string
 
 // kernels are those of classify.cu, for one k and one size of sketches.
 type kernels struct {
 	sketch device.Kernel[sketchParams]
 	pair   device.Kernel[pairParams]
 	sort   device.Kernel[sortParams]
-	decide device.Kernel[decideParams]
+	decide device.Kernel[decideParams] // not of a plain CPU
 }
 
 func program(o Options) *device.Program {
 	return &device.Program{
-		Name:  "classify",
-		Files: []device.File{{Name: "classify.cu", Text: classifyCU}},
-		Defines: []device.Define{{Name: "CLASSIFY_K", Value: o.K}, {Name: "CLASSIFY_SKETCH", Value: o.Sketch},
-			{Name: "CLASSIFY_RANKS", Value: ranks},
-			{Name: "CLASSIFY_ONE_BIT", Value: oneBit}, {Name: "CLASSIFY_MANY_BIT", Value: manyBit},
-			{Name: "CLASSIFY_COUNT_SHIFT", Value: countShift},
-			{Name: "CLASSIFY_MOST_LOCATIONS", Value: mostLocations}, {Name: "CLASSIFY_READ_LANES", Value: readLanes}},
-		Layouts: []any{sketchParams{}, pairParams{}, sortParams{}, decideParams{}, window{}, query{}, candidate{},
-			verdict{}},
+		Name:    "classify",
+		Files:   []device.File{{Name: "classify.cu", Text: classifyCU}, {Name: "classify.cuh", Text: classifyCUH}},
+		Defines: defines(o),
+		Layouts: layouts(),
 	}
 }
+
+func defines(o Options) []device.Define {
+	return []device.Define{{Name: "CLASSIFY_K", Value: o.K}, {Name: "CLASSIFY_SKETCH", Value: o.Sketch},
+		{Name: "CLASSIFY_RANKS", Value: ranks},
+		{Name: "CLASSIFY_ONE_BIT", Value: oneBit}, {Name: "CLASSIFY_MANY_BIT", Value: manyBit},
+		{Name: "CLASSIFY_COUNT_SHIFT", Value: countShift},
+		{Name: "CLASSIFY_MOST_LOCATIONS", Value: mostLocations}, {Name: "CLASSIFY_READ_LANES", Value: readLanes},
+		{Name: "CLASSIFY_FILTER_BITS", Value: filterBits}}
+}
+
+func layouts() []any {
+	return []any{sketchParams{}, pairParams{}, sortParams{}, decideParams{}, window{}, query{}, candidate{}, verdict{}}
+}
+
+// readsProgram has the kernel of reads.cu, for a table.
+func readsProgram(o Options, table *warpcore.Map[uint32, uint64]) *device.Program {
+	p := table.Program("classify-reads", readsCU)
+	p.Files = append(p.Files, device.File{Name: "classify.cuh", Text: classifyCUH})
+	p.Defines = append(p.Defines, defines(o)...)
+	p.Layouts = append(append(p.Layouts, layouts()...), readsParams{})
+	return p
+}
+
+// plain tells whether a device is a CPU that takes reads one by one: see reads.cu.
+func plain(d *device.Device) bool { return !d.Info().CUDA() && !d.Info().Stress }
 
 func compile(d *device.Device, o Options) (k kernels, err error) {
 	m, err := d.CompileApart(program(o))
 	if err != nil {
 		return k, err
 	}
-	if k.sketch, err = device.KernelOf[sketchParams](m, "sketch"); err != nil {
-		return k, err
+	err = errors.Join(device.Bind(m, "sketch", &k.sketch), device.Bind(m, "pairs", &k.pair),
+		device.Bind(m, "sort_lists", &k.sort))
+	if err == nil && !plain(d) {
+		err = device.Bind(m, "decide", &k.decide)
 	}
-	if k.pair, err = device.KernelOf[pairParams](m, "pairs"); err != nil {
-		return k, err
-	}
-	if k.sort, err = device.KernelOf[sortParams](m, "sort_lists"); err != nil {
-		return k, err
-	}
-	k.decide, err = device.KernelOf[decideParams](m, "decide")
 	return k, err
 }
 
@@ -126,27 +149,7 @@ func (s *sketcher) free() {
 
 // run queues the sketching of windows of texts that lie one after the other. The features are good until the next call.
 func (s *sketcher) run(windows []window, texts ...[]byte) (features device.Slice[uint32], err error) {
-	n := 0
-	for _, t := range texts {
-		n += len(t)
-	}
-	if n > math.MaxUint32 {
-		return features, fmt.Errorf("%d letters in one batch: want less than 4 GiB, so no record that is longer", n)
-	}
-	text, err := s.text.room(s.d, s.st, n)
-	if err != nil {
-		return features, err
-	}
-	n = 0
-	for _, t := range texts {
-		if len(t) > 0 {
-			if err := text.Slice(n, n+len(t)).Write(s.st, t); err != nil {
-				return features, err
-			}
-		}
-		n += len(t)
-	}
-	w, err := s.windows.put(s.d, s.st, windows)
+	text, w, err := s.bring(windows, texts)
 	if err != nil {
 		return features, err
 	}
@@ -155,4 +158,30 @@ func (s *sketcher) run(windows []window, texts ...[]byte) (features device.Slice
 	}
 	p := sketchParams{text.Addr(), w.Addr(), uint64(len(windows)), features.Addr()}
 	return features, s.k.sketch.Launch(s.st, device.GridFor(int64(len(windows)), threads), &p)
+}
+
+// bring brings texts, one after the other, and their windows to the device.
+func (s *sketcher) bring(windows []window, texts [][]byte) (text device.Slice[byte], w device.Slice[window],
+	err error) {
+	n := 0
+	for _, t := range texts {
+		n += len(t)
+	}
+	if n > math.MaxUint32 {
+		return text, w, fmt.Errorf("%d letters in one batch: want less than 4 GiB, so no record that is longer", n)
+	}
+	if text, err = s.text.room(s.d, s.st, n); err != nil {
+		return text, w, err
+	}
+	n = 0
+	for _, t := range texts {
+		if len(t) > 0 {
+			if err := text.Slice(n, n+len(t)).Write(s.st, t); err != nil {
+				return text, w, err
+			}
+		}
+		n += len(t)
+	}
+	w, err = s.windows.put(s.d, s.st, windows)
+	return text, w, err
 }
