@@ -2,6 +2,7 @@ package classify
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"runtime"
@@ -312,7 +313,7 @@ type partWorker struct {
 	entries  memory[uint64]
 	scratch  memory[uint64]
 	verdicts memory[verdict]
-	next     device.Slice[uint64]
+	next     memory[uint64]
 	told     []verdict // those of the last batch: new memory for each would cost a fault a page
 }
 
@@ -323,12 +324,7 @@ func (c *Classifier) NewWorker() (*Worker, error) {
 	for _, p := range c.parts {
 		x := &partWorker{sketcher: sketcher{d: p.d, o: c.db.Options, k: p.k}, c: c, p: p}
 		var err error
-		if x.next, err = device.Make[uint64](p.d, 1); err == nil {
-			if x.st, err = p.d.NewStream(); err != nil {
-				x.next.Free()
-			}
-		}
-		if err != nil {
+		if x.st, err = p.d.NewStream(); err != nil {
 			w.Close()
 			return nil, err
 		}
@@ -345,7 +341,7 @@ func (w *Worker) Close() {
 		x.entries.free(x.st)
 		x.scratch.free(x.st)
 		x.verdicts.free(x.st)
-		x.next.FreeAfter(x.st)
+		x.next.free(x.st)
 		x.st.Close()
 	}
 	w.parts = nil
@@ -407,6 +403,9 @@ func (w *Worker) classify(batches []*Result) ([]verdict, error) {
 // classify gives the verdicts of queries, whose windows are of texts that lie one after the other. They are good until
 // the next call.
 func (w *partWorker) classify(windows []window, q []query, texts [][]byte) ([]verdict, error) {
+	if err := w.st.Sync(); err != nil { // after an error, copies may be under way
+		return nil, err
+	}
 	n := len(q) - 1
 	verdicts, err := w.verdicts.room(w.d, w.st, n)
 	if err != nil {
@@ -422,15 +421,9 @@ func (w *partWorker) classify(windows []window, q []query, texts [][]byte) ([]ve
 	}
 	p := w.params(n, queries, entries, verdicts)
 	if plain(w.d) {
-		err = w.read(p, windows, texts)
-	} else {
-		err = w.find(p, entries, windows, texts)
+		return w.read(p, verdicts, windows, texts)
 	}
-	if err != nil {
-		return nil, err
-	}
-	w.told = slices.Grow(w.told[:0], n)[:n]
-	return w.told, verdicts.Read(w.st, w.told)
+	return w.find(p, verdicts, entries, windows, texts)
 }
 
 // ranking is what is known of a read: its best two targets, or the best of its best two taxa. It is the Best of
@@ -545,30 +538,32 @@ func (w *partWorker) params(n int, queries device.Slice[query], entries device.S
 	verdicts device.Slice[verdict]) decideParams {
 	c, o := w.p, w.c.o
 	return decideParams{Queries: queries.Addr(), N: uint64(n), Entries: entries.Addr(), Locations: c.locations.Addr(),
-		Next: w.next.Addr(), Taxa: c.taxa.Addr(), Lineages: c.lineages.Addr(), Indices: c.indices.Addr(),
+		Taxa: c.taxa.Addr(), Lineages: c.lineages.Addr(), Indices: c.indices.Addr(),
 		Verdicts: verdicts.Addr(), HitMin: uint32(o.HitMin), Lowest: uint32(o.Lowest), Highest: uint32(o.Highest),
 		HitDiff: float32(o.HitDiff)}
 }
 
 // find runs the kernels one after the other.
-func (w *partWorker) find(p decideParams, entries device.Slice[uint64], windows []window, texts [][]byte) error {
+func (w *partWorker) find(p decideParams, verdicts device.Slice[verdict], entries device.Slice[uint64],
+	windows []window, texts [][]byte) ([]verdict, error) {
 	features, err := w.run(windows, texts...)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := w.p.table.FindOn(w.st, features, entries, device.Slice[bool]{}); err != nil {
-		return err
+		return nil, err
 	}
-	return w.decided(&p, max(w.scratch.s.Len(), 2*entries.Len()), 1, func() error {
+	return w.decided(&p, verdicts, max(w.scratch.s.Len(), 2*entries.Len()), 1, func() error {
 		return w.k.decide.Launch(w.st, device.GridFor(int64(p.N)*readLanes, threads), &p)
 	})
 }
 
 // read runs the kernel that does all, on a plain CPU.
-func (w *partWorker) read(p decideParams, windows []window, texts [][]byte) error {
+func (w *partWorker) read(p decideParams, verdicts device.Slice[verdict], windows []window, texts [][]byte) ([]verdict,
+	error) {
 	text, at, err := w.bring(windows, texts)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	// a worker has a thread, and those of workers that wait for reads: threads that take turns on a core lose its cache
 	busy := int(w.p.busy.Add(1))
@@ -576,32 +571,59 @@ func (w *partWorker) read(p decideParams, windows []window, texts [][]byte) erro
 	grid := device.GridFor(int64(p.N), threads)
 	grid.Blocks = min(grid.Blocks, int64(max(1, runtime.GOMAXPROCS(0)/busy)))
 	need := max(w.scratch.s.Len()/int(grid.Blocks), firstScratch)
-	return w.decided(&p, need, int(grid.Blocks), func() error {
+	return w.decided(&p, verdicts, need, int(grid.Blocks), func() error {
 		return w.p.reads.Launch(w.st, grid, &readsParams{p, w.p.held, text.Addr(), at.Addr(), w.p.filter.Addr()})
 	})
 }
 
 // decided launches a kernel, twice where the reads have more locations than there is room for: room for so many in each
 // of some shares of the scratch memory.
-func (w *partWorker) decided(p *decideParams, room, shares int, launch func() error) error {
+func (w *partWorker) decided(p *decideParams, verdicts device.Slice[verdict], room, shares int,
+	launch func() error) ([]verdict, error) {
+	next, err := w.next.room(w.d, w.st, 1)
+	if err != nil {
+		return nil, err
+	}
 	for {
 		scratch, err := w.scratch.room(w.d, w.st, room*shares)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if err := w.next.Fill(w.st, 0); err != nil {
-			return err
+		if err := next.Fill(w.st, 0); err != nil {
+			return nil, err
 		}
-		p.Scratch, p.Room = scratch.Addr(), uint64(room)
+		p.Scratch, p.Room, p.Next = scratch.Addr(), uint64(room), next.Addr()
 		if err := launch(); err != nil {
-			return err
+			return nil, err
 		}
-		asked, err := w.next.Host(w.st)
-		if err != nil || int(asked[0]) <= room {
-			return err
+		asked, told, err := w.hear(next, verdicts)
+		if err != nil || asked <= room {
+			return told, err
 		}
-		room = int(asked[0])
+		room = asked
 	}
+}
+
+// hear waits for the verdicts, and for how much room they asked for. They are good until the next call.
+func (w *partWorker) hear(next device.Slice[uint64], verdicts device.Slice[verdict]) (asked int, told []verdict,
+	err error) {
+	n := verdicts.Len()
+	if w.d.Info().CUDA() {
+		err = errors.Join(w.next.pinned(w.d, 1), w.verdicts.pinned(w.d, n))
+		if err == nil {
+			err = errors.Join(next.ReadAsync(w.st, w.next.host, 1), verdicts.ReadAsync(w.st, w.verdicts.host, n))
+		}
+		if err = errors.Join(err, w.st.Sync()); err != nil {
+			return 0, nil, err
+		}
+		return int(w.next.host.Slice()[0]), w.verdicts.host.Slice()[:n], nil
+	}
+	room, err := next.Host(w.st)
+	if err != nil {
+		return 0, nil, err
+	}
+	w.told = slices.Grow(w.told[:0], n)[:n]
+	return int(room[0]), w.told, verdicts.Read(w.st, w.told)
 }
 
 // Result is a batch of reads and their verdicts.

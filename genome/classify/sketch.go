@@ -94,13 +94,17 @@ func (o Options) windowsOf(to []window, r genome.Record, base int) []window {
 	return to
 }
 
-// memory is device memory that is kept from batch to batch, and grows.
-type memory[T any] struct{ s device.Slice[T] }
+// memory is device memory that is kept from batch to batch, and grows. A GPU's has pinned memory of the host beside it:
+// copies by way of it go at the bus's rate, and nobody waits for them.
+type memory[T any] struct {
+	s    device.Slice[T]
+	host device.Host[T]
+}
 
 // room gives n elements of undefined content; the stream must have passed what used it before.
 func (m *memory[T]) room(d *device.Device, st *device.Stream, n int) (device.Slice[T], error) {
 	if m.s.Len() < n {
-		if err := m.free(st); err != nil {
+		if err := m.freeDevice(st); err != nil {
 			return m.s, err
 		}
 		s, err := device.Make[T](d, n+n/4)
@@ -112,16 +116,59 @@ func (m *memory[T]) room(d *device.Device, st *device.Stream, n int) (device.Sli
 	return m.s.Slice(0, n), nil
 }
 
-// put gives a copy of src on the device.
-func (m *memory[T]) put(d *device.Device, st *device.Stream, src []T) (device.Slice[T], error) {
-	s, err := m.room(d, st, len(src))
-	if err == nil && len(src) > 0 {
-		err = s.Write(st, src)
+// pinned has n elements of the host's memory.
+func (m *memory[T]) pinned(d *device.Device, n int) error {
+	if m.host.Len() >= n {
+		return nil
+	}
+	old := m.host
+	m.host = device.Host[T]{}
+	err := old.Free()
+	if err == nil {
+		m.host, err = device.MakeHost[T](d, n+n/4)
+	}
+	return err
+}
+
+// put gives a copy of what lies in some slices, one behind the other, on the device. The stream must have passed what
+// was put before.
+func (m *memory[T]) put(d *device.Device, st *device.Stream, from ...[]T) (device.Slice[T], error) {
+	n := 0
+	for _, x := range from {
+		n += len(x)
+	}
+	s, err := m.room(d, st, n)
+	if err != nil || n == 0 {
+		return s, err
+	}
+	cuda := d.Info().CUDA()
+	if cuda {
+		if err := m.pinned(d, n); err != nil {
+			return s, err
+		}
+	}
+	at := 0
+	for _, x := range from {
+		if cuda {
+			copy(m.host.Slice()[at:], x)
+		} else if len(x) > 0 {
+			if err := s.Slice(at, at+len(x)).Write(st, x); err != nil {
+				return s, err
+			}
+		}
+		at += len(x)
+	}
+	if cuda {
+		err = s.WriteAsync(st, m.host, n)
 	}
 	return s, err
 }
 
 func (m *memory[T]) free(st *device.Stream) error {
+	return errors.Join(m.freeDevice(st), m.host.Free())
+}
+
+func (m *memory[T]) freeDevice(st *device.Stream) error {
 	if m.s.Len() == 0 {
 		return nil
 	}
@@ -142,6 +189,7 @@ type sketcher struct {
 }
 
 func (s *sketcher) free() {
+	s.st.Sync() // copies may be under way
 	s.text.free(s.st)
 	s.windows.free(s.st)
 	s.features.free(s.st)
@@ -170,18 +218,11 @@ func (s *sketcher) bring(windows []window, texts [][]byte) (text device.Slice[by
 	if n > math.MaxUint32 {
 		return text, w, fmt.Errorf("%d letters in one batch: want less than 4 GiB, so no record that is longer", n)
 	}
-	if text, err = s.text.room(s.d, s.st, n); err != nil {
+	if err := s.st.Sync(); err != nil { // after an error, copies may be under way
 		return text, w, err
 	}
-	n = 0
-	for _, t := range texts {
-		if len(t) > 0 {
-			if err := text.Slice(n, n+len(t)).Write(s.st, t); err != nil {
-				return text, w, err
-			}
-		}
-		n += len(t)
+	if text, err = s.text.put(s.d, s.st, texts...); err == nil {
+		w, err = s.windows.put(s.d, s.st, windows)
 	}
-	w, err = s.windows.put(s.d, s.st, windows)
 	return text, w, err
 }
