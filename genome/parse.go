@@ -184,9 +184,13 @@ func (p *parser) parse(f format) error {
 	if p.at == 0 {
 		p.zeros = bytes.IndexByte(p.text, 0) >= 0
 	}
-	p.lists, p.base = p.from.list(), p.to
+	from := p.at
+	p.lists, p.base = p.from.list(len(p.text)-from, p.most), p.to
 	p.names, p.records = p.lists.names[:0], p.lists.records[:0]
-	defer func() { p.lists.names, p.lists.records = p.names, p.records }()
+	defer func() {
+		p.lists.names, p.lists.records = p.names, p.records
+		p.from.had(p.at-from, p.lists)
+	}()
 	if f == fasta {
 		return p.fasta()
 	}

@@ -72,16 +72,31 @@ func (l *lists) release() {
 	}
 }
 
-// list gives empty lists with one user.
-func (t *texts) list() *lists {
+// list gives empty lists with one user, which have room for as much as texts of so many bytes had last.
+func (t *texts) list(bytes, most int) *lists {
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	l := &lists{from: t}
 	if n := len(t.lists); n > 0 {
 		l, t.lists = t.lists[n-1], t.lists[:n-1]
 	}
+	last := t.last
+	t.mu.Unlock()
 	l.users.Store(1)
+	room := func(had int) int { return int(int64(had)*int64(bytes)/int64(last.bytes+1))*9/8 + 1 }
+	if n := min(room(last.records), most); n > cap(l.records) {
+		l.records = make([]Record, 0, n)
+	}
+	if n := room(last.names); n > cap(l.names) {
+		l.names = make([]byte, 0, n)
+	}
 	return l
+}
+
+// had notes what a text of so many bytes had.
+func (t *texts) had(bytes int, l *lists) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.last.bytes, t.last.records, t.last.names = bytes, len(l.records), len(l.names)
 }
 
 // memory is what the texts of one block, or of parts of it, lie in.
@@ -115,6 +130,7 @@ type texts struct {
 	free  [][]byte
 	lists []*lists
 	idle  int // lists that are kept for later at most
+	last  struct{ bytes, records, names int }
 }
 
 func (t *texts) put(raw []byte) {
@@ -267,7 +283,7 @@ func newStream(ctx context.Context, inputs []string, o Options) (*stream, error)
 			return nil, err
 		}
 	}
-	s := &stream{o: o.complete(), inputs: inputs, texts: &texts{idle: o.Threads}}
+	s := &stream{o: o.complete(), inputs: inputs, texts: &texts{idle: 2 * o.Threads}}
 	s.ctx, s.stop = context.WithCancel(ctx)
 	s.parse, s.unpack = make(chan struct{}, s.o.Threads), make(chan struct{}, s.o.Threads)
 	s.ahead = s.o.Threads/max(1, min(s.o.Threads, len(inputs))) + 1
