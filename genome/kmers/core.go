@@ -18,6 +18,7 @@ type core struct {
 	tables   device.Host[tableState]
 	parts    device.Host[bin] // lists of what is given away
 	table    device.Slice[byte]
+	waiting  device.Host[byte] // stretches that wait for equal ones
 	pairs    device.Slice[byte]
 	distinct uint64 // k-mers of the bin that was counted last in a table
 	counted  uint64 // how often they came
@@ -45,6 +46,9 @@ func newCore(c *cores) (x *core, err error) {
 	if x.tables, err = device.MakeMapped[tableState](c.d, 1); err != nil {
 		return x, err
 	}
+	if x.waiting, err = device.MakeMapped[byte](c.d, together*waitingBytes); err != nil {
+		return x, err
+	}
 	x.parts, err = device.MakeMapped[bin](c.d, parts)
 	return x, err
 }
@@ -53,7 +57,7 @@ func (x *core) close() (err error) {
 	if x.st != nil {
 		err = x.st.Close()
 	}
-	return errors.Join(err, x.bins.Free(), x.direct.Free(), x.deals.Free(), x.tables.Free(), x.parts.Free(),
+	return errors.Join(err, x.bins.Free(), x.direct.Free(), x.deals.Free(), x.tables.Free(), x.parts.Free(), x.waiting.Free(),
 		x.table.Free(), x.pairs.Free())
 }
 
@@ -93,7 +97,7 @@ func (x *core) count(b int, fresh *lists, last bool) (err error) {
 	*s = tableState{Slab: s.Slab, End: s.End}
 	p := tableParams{K: uint64(x.k), Canonical: x.canonical, First: x.first, End: x.end, Seed: x.seed,
 		Bin: uint64(b), Bins: x.heads.Mapped().Addr(), Cores: uint64(len(x.all)), State: x.tables.Mapped().Addr(),
-		Least: uint64(x.least)}
+		Least: uint64(x.least), Waiting: x.waiting.Mapped().Addr()}
 	if last && kept == 0 && x.distinct*16 > x.counted*distinctOf16 && b%tableEach > 0 && x.slabBytes() >= bypassSlab {
 		p.List = x.parts.Mapped().Addr()
 		return x.untilDone(x.kernels.partStretches, &p, fresh, func() bool { return s.Core == p.Cores })
@@ -146,7 +150,7 @@ func (x *core) countInTable(p *tableParams, kept, waiting uint64) error {
 		if err := x.kernels.addStretches.Launch(x.st, lone, p); err != nil {
 			return err
 		}
-		if s.Core == p.Cores {
+		if s.Waits == 0 {
 			x.distinct, x.counted = s.Used, kept+waiting
 			return nil
 		}

@@ -30,37 +30,40 @@ struct Slab {
 };
 __device__ __forceinline__ bool has_room(const kmers::bin* b, u64 bytes) { return b->chunk && b->at + bytes <= b->chunk + KMERS_CHUNK; }
 
-// Sixteen numbers side by side: a compiler does not make vectors of itself where it knows nothing of addresses. A GPU never runs this.
+// Numbers and letters side by side: a compiler does not make vectors of itself where it knows nothing of addresses. A GPU never runs this.
 #if defined(WARPMAP_HOST)
 typedef u32 Words16 __attribute__((vector_size(64)));
 typedef u8 Letters16 __attribute__((vector_size(16)));
+typedef u8 Letters64 __attribute__((vector_size(64)));
 __device__ __forceinline__ Words16 words_of(Letters16 x) { return __builtin_convertvector(x, Words16); }
+__device__ __forceinline__ Letters16 letters_of(Words16 x) { return __builtin_convertvector(x, Letters16); }
 #else
 typedef u32 Words16;
 typedef u8 Letters16;
+typedef u8 Letters64;
 __device__ __forceinline__ Words16 words_of(Letters16 x) { return x; }
+__device__ __forceinline__ Letters16 letters_of(Words16 x) { return (Letters16)x; }
 #endif
-template <class F> __device__ __forceinline__ void each16(u32* out, const u32* a, const u32* b, u32 n, F f) {
-    for (u32 i = 0; i < (n + 15) / 16 * 16; i += sizeof(Words16) / 4)
-        store_bytes((u64)(out + i), f(load_bytes<Words16>((u64)(a + i)), load_bytes<Words16>((u64)(b + i))));
+template <class V, class T, class F> __device__ __forceinline__ void each(T* out, const T* a, const T* b, u32 n, F f) {
+    for (u32 i = 0; i < n; i += sizeof(V) / sizeof(T)) store_bytes((u64)(out + i), f(load_bytes<V>((u64)(a + i)), load_bytes<V>((u64)(b + i))));
 }
 
 // Batch finds the stretches of some letters in a row. All letters take each step side by side: hashes of words, the least of each k-mer's, where it changes.
 struct Batch {
     static constexpr u32 LETTERS = 2048, NONE = ~0u, BEHIND = 128, AHEAD = 8;
     u32 buffers[2][LETTERS + BEHIND]; // by first letters
-    u32 broken[2][LETTERS + BEHIND];  // NONE where something else than a letter is in a k-mer, or else 0
+    u8 broken[2][LETTERS + BEHIND];   // 1 where something else than a letter is in a k-mer, or else 0
     u32 starts[LETTERS + 1];          // first letters of stretches and of what lies between them, and the end
     u64 packed[(LETTERS + BEHIND) / 32];
     u32 turn, broken_turn; // which of two was written last
     const u32* keys;       // of each k-mer, by its first letter: the least hash of a word, or NONE
 
     // windows puts together what f makes of so many numbers in a row, from each of n on, and gives where they are. Those behind n are of use to others.
-    template <class F> __device__ __forceinline__ u32* windows(u32 (*two)[LETTERS + BEHIND], u32& turn, u32 window, u32 n, F f) {
+    template <class V, class T, class F> __device__ __forceinline__ T* windows(T (*two)[LETTERS + BEHIND], u32& turn, u32 window, u32 n, F f) {
         u32 covered = 1;
-        for (; 2 * covered <= window; covered *= 2, turn ^= 1) each16(two[turn ^ 1], two[turn], two[turn] + covered, n + KMERS_LONGEST, f);
+        for (; 2 * covered <= window; covered *= 2, turn ^= 1) each<V>(two[turn ^ 1], two[turn], two[turn] + covered, n + window - covered, f);
         if (covered < window) {
-            each16(two[turn ^ 1], two[turn], two[turn] + (window - covered), n, f);
+            each<V>(two[turn ^ 1], two[turn], two[turn] + (window - covered), n, f);
             turn ^= 1;
         }
         return two[turn];
@@ -74,7 +77,7 @@ struct Batch {
             Words16 x = words_of(load_bytes<Letters16>((u64)(letters + i))) & 0xdf, none = x ^ x;
             store_bytes((u64)(buffers[0] + i), (x >> 1 ^ x >> 2) & 3);
             x = (Words16)((x != 'A') & (x != 'C') & (x != 'G') & (x != 'T') & (x != 'U'));
-            store_bytes((u64)(broken[0] + i), x != none ? ~none : none);
+            store_bytes((u64)(broken[0] + i), letters_of(x != none ? none + 1 : none));
         }
         for (u32 i = 0; i < n + 32; i += 32) {
             u64 word = 0;
@@ -93,9 +96,9 @@ struct Batch {
     __device__ __forceinline__ void hash(u32 n, u32 m) {
         u32 apart = 1;
         for (; 2 * apart < m; apart *= 2, turn ^= 1)
-            each16(buffers[turn ^ 1], buffers[turn], buffers[turn] + apart, n + KMERS_LONGEST, [=](Words16 x, Words16 y) { return x << 2 * apart | y; });
+            each<Words16>(buffers[turn ^ 1], buffers[turn], buffers[turn] + apart, n + m, [=](Words16 x, Words16 y) { return x << 2 * apart | y; });
         u32 more = 2 * (m - apart), mask = ~(~0u << more), unused = 32 - 2 * m;
-        each16(buffers[turn ^ 1], buffers[turn], buffers[turn] + (m - apart), n, [=](Words16 x, Words16 y) {
+        each<Words16>(buffers[turn ^ 1], buffers[turn], buffers[turn] + (m - apart), n, [=](Words16 x, Words16 y) {
             Words16 forward = x << more | (y & mask), back = ~forward;
             back = (back >> 2 & 0x33333333u) | (back & 0x33333333u) << 2;
             back = (back >> 4 & 0x0f0f0f0fu) | (back & 0x0f0f0f0fu) << 4;
@@ -113,9 +116,12 @@ struct Batch {
         u32 kmers = n - k + 1;
         pack(text, n);
         hash(n, m);
-        u32* least = windows(buffers, turn, k - m + 1, kmers, [](Words16 x, Words16 y) { return x < y ? x : y; });
-        auto either = [](Words16 x, Words16 y) { return x | y; };
-        each16(least, least, windows(broken, broken_turn, k, kmers, either), kmers, either);
+        u32* least = windows<Words16>(buffers, turn, k - m + 1, kmers, [](Words16 x, Words16 y) { return x < y ? x : y; });
+        u8* other = windows<Letters64>(broken, broken_turn, k, kmers, [](Letters64 x, Letters64 y) { return (Letters64)(x | y); });
+        for (u32 i = 0; i < kmers; i += sizeof(Letters16)) { // NONE is -1
+            Words16 x = words_of(load_bytes<Letters16>((u64)(other + i)));
+            store_bytes((u64)(least + i), load_bytes<Words16>((u64)(least + i)) | (x ^ x) - x);
+        }
         keys = least;
         u32 many = 0, before = ~keys[0];
         for (u32 i = 0; i < kmers; i++) {
@@ -261,58 +267,116 @@ __device__ __forceinline__ void first_kmer(Rolling& r, u64 address) {
 #endif
 }
 
-// for_each_stretch calls f with the wanted k-mers of each of a bin's stretches, of all cores that dealt them, from where state tells. Before that it asks
-// whether there is room for so many k-mers, and ends where there is none.
-template <class R, class F> __device__ __forceinline__ void for_each_stretch(const kmers::tableParams& p, R has_room, F f) {
+// for_each_stretch calls f with the addresses of a bin's stretches, of all cores that dealt them, from where state tells. Where f gives false it ends, and
+// that stretch is the next.
+template <class F> __device__ __forceinline__ void for_each_stretch(const kmers::tableParams& p, F f) {
     kmers::tableState* s = at<kmers::tableState>(p.state);
     u32 k = (u32)p.k;
-    bool every = p.end - p.first == KMERS_PARTS;
     u64 core = s->core, chunk = s->chunk, from = s->at;
-    kmer some[KMERS_MOST];
     for (; core < p.cores; core++, chunk = from = 0) {
         if (!chunk && (chunk = at<kmers::bin>(at<u64>(p.bins)[core])[p.bin].chunk)) from = chunk + 8;
         while (chunk) {
             u64 before = load_bytes<u64>(chunk);
             for (u32 i = 0; before && i < KMERS_CHUNK; i += 64) prefetch_line(before + i);
-            for (u32 n; (n = *(const u8*)from); from += 1 + (k - 1 + n + 3) / 4) {
-                if (!has_room(n)) {
+            for (u32 n; (n = *(const u8*)from); from += 1 + (k - 1 + n + 3) / 4)
+                if (!f(from)) {
                     s->core = core, s->chunk = chunk, s->at = from;
                     return;
                 }
-                Rolling r(p.k, p.canonical);
-                first_kmer(r, from + 1);
-                u32 many = 0;
-                auto add = [&] {
-                    some[many] = r.least();
-                    u64 part = every ? p.first : part_of(mixed(some[many]));
-                    many += part >= p.first && part < p.end;
-                };
-                add();
-                for (u32 letter = k, end = k - 1 + n; letter < end;) {
-                    u64 letters = load_bytes<u64>(from + 1 + letter / 4) >> 2 * (letter % 4);
-                    for (u32 stop = letter + 28 < end ? letter + 28 : end; letter < stop; letter++, letters >>= 2) {
-                        r.take((u32)letters & 3);
-                        add();
-                    }
-                }
-                f(some, many);
-            }
             chunk = before, from = chunk + 8;
         }
     }
     s->core = core, s->chunk = 0;
 }
 
+// kmers_of sets the wanted k-mers of a stretch, and gives how many there are. It reads up to 15 bytes behind the stretch.
+__device__ __forceinline__ u32 kmers_of(const kmers::tableParams& p, u64 stretch, kmer* some) {
+    u32 k = (u32)p.k, n = *(const u8*)stretch, many = 0;
+    bool every = p.end - p.first == KMERS_PARTS;
+    Rolling r(p.k, p.canonical);
+    first_kmer(r, stretch + 1);
+    auto add = [&] {
+        some[many] = r.least();
+        u64 part = every ? p.first : part_of(mixed(some[many]));
+        many += part >= p.first && part < p.end;
+    };
+    add();
+    for (u32 letter = k, end = k - 1 + n; letter < end;) {
+        u64 letters = load_bytes<u64>(stretch + 1 + letter / 4) >> 2 * (letter % 4);
+        for (u32 stop = letter + 28 < end ? letter + 28 : end; letter < stop; letter++, letters >>= 2) {
+            r.take((u32)letters & 3);
+            add();
+        }
+    }
+    return many;
+}
+
+// Equal stretches that come near one another, as those of many reads of one genome do, are counted once, with how many they were. A stretch waits where
+// its hash says, until another takes the place.
+struct Waiting {
+    u32 times, bytes;
+    u8 stretch[KMERS_WAITING - 8];
+};
+struct Together {
+    static constexpr u32 BYTES = KMERS_WAITING - 8 - 16; // and what is read behind a stretch
+    const kmers::tableParams& p;
+    Table& table;
+    Waiting* waiting;
+    kmer some[KMERS_MOST];
+    u64 firsts[KMERS_MOST];
+
+    __device__ __forceinline__ bool count(u64 stretch, u64 times) {
+        if (!table.has_room(*(const u8*)stretch)) return false;
+        u32 n = kmers_of(p, stretch, some);
+        for (u32 i = 0; i < n; i++) prefetch_to_write((u64)(table.places + (firsts[i] = table.first(some[i]))));
+        for (u32 i = 0; i < n; i++) table.add(some[i], times, firsts[i]);
+        return true;
+    }
+    __device__ __forceinline__ bool count(Waiting& w) {
+        if (w.times && !count((u64)w.stretch, w.times)) return false;
+        w.times = 0;
+        return true;
+    }
+    // count_all tells whether none waits any more.
+    __device__ __forceinline__ bool count_all() {
+        for (u32 i = 0; i < KMERS_TOGETHER; i++)
+            if (!count(waiting[i])) return false;
+        return true;
+    }
+    // add takes a stretch, and tells whether there was room for k-mers in the table.
+    __device__ __forceinline__ bool add(u64 stretch) {
+        u32 bytes = 1 + ((u32)p.k - 1 + *(const u8*)stretch + 3) / 4, many = (bytes + 7) / 8;
+        if (bytes > BYTES) return count(stretch, 1);
+        u64 hash = 0, words[BYTES / 8], last = ~0ull >> (7 - (bytes - 1) % 8) * 8;
+        for (u32 i = 0; i < many; i++) {
+            words[i] = load_bytes<u64>(stretch + 8 * i) & (i + 1 < many ? ~0ull : last);
+            hash = (hash ^ words[i]) * 0x9e3779b97f4a7c15ull;
+            hash ^= hash >> 32;
+        }
+        Waiting& w = waiting[hash % KMERS_TOGETHER];
+        u64 other = w.times == 0 || w.bytes != bytes;
+        for (u32 i = 0; i < many; i++) other |= words[i] ^ load_bytes<u64>((u64)(w.stretch + 8 * i));
+        if (!other) {
+            w.times++;
+            return true;
+        }
+        if (!count(w)) return false;
+        w.times = 1, w.bytes = bytes;
+        memcpy(w.stretch, words, sizeof words);
+        return true;
+    }
+};
+static_assert(KMERS_WAITING == sizeof(Waiting) && Together::BYTES % 8 == 0, "a stretch is compared in words");
+
 // add_stretches counts the k-mers of a bin's stretches in a table. It ends where the table has to grow.
 WARPMAP_KERNEL(add_stretches, kmers::tableParams) {
     if (grid_thread()) return;
+    kmers::tableState* s = at<kmers::tableState>(p.state);
     Table table(p);
-    u64 firsts[KMERS_MOST];
-    for_each_stretch(p, [&](u32 n) { return table.has_room(n); }, [&](const kmer* some, u32 n) {
-        for (u32 i = 0; i < n; i++) prefetch_to_write((u64)(table.places + (firsts[i] = table.first(some[i]))));
-        for (u32 i = 0; i < n; i++) table.add(some[i], 1, firsts[i]);
-    });
-    at<kmers::tableState>(p.state)->used = table.used;
+    Together together{p, table, at<Waiting>(p.waiting)};
+    for_each_stretch(p, [&](u64 stretch) { return together.add(stretch); });
+    s->waits = s->core < p.cores || !together.count_all();
+    s->used = table.used;
 }
 
 // for_each_entry calls f for the entries of a list.
@@ -408,10 +472,14 @@ WARPMAP_KERNEL(part_stretches, kmers::tableParams) {
     kmers::tableState* s = at<kmers::tableState>(p.state);
     Slab slab{s->slab, s->end};
     kmers::bin* lists = at<kmers::bin>(p.list);
-    for_each_stretch(p, [&](u32 n) { return slab.end - slab.at >= n * KMERS_CHUNK; }, [&](kmer* some, u32 n) {
+    kmer some[KMERS_MOST];
+    for_each_stretch(p, [&](u64 stretch) {
+        if (slab.end - slab.at < *(const u8*)stretch * KMERS_CHUNK) return false;
+        u32 n = kmers_of(p, stretch, some);
         for (u32 i = 0; i < n; i++) prefetch_to_write((u64)(lists + part_of(some[i] = mixed(some[i]))));
         for (u32 i = 0; i < n; i++) prefetch_to_write(lists[part_of(some[i])].at);
         for (u32 i = 0; i < n; i++) append(lists + part_of(some[i]), slab, some[i], 1);
+        return true;
     });
     s->slab = slab.at;
 }

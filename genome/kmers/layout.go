@@ -61,6 +61,8 @@ const (
 	shortLetters = 9
 	// pieceLetters is how many letters a core takes at a time at most.
 	pieceLetters = 1 << 18
+	// So many stretches of up to 40 bytes wait for equal ones on each core.
+	together, waitingBytes = 1 << 11, 64
 	// When of 16 k-mers so many are distinct, k-mers are sorted, and no longer counted in tables.
 	distinctOf16 = 12
 	// Of so many bins, one is counted in a table all the same, to see how many are distinct.
@@ -140,12 +142,14 @@ type tableParams struct {
 	List         uint64 // address of the bins of lists
 	State        uint64
 	Least        uint64 // k-mers that come less often are left out of a list
+	Waiting      uint64 // address of stretches that wait for equal ones: none at first
 }
 
 // tableState: what is done of the stretches and of the list, and how many places are taken.
 type tableState struct {
 	Core, Chunk, At uint64
 	Used            uint64
+	Waits           uint64 // 1 where k-mers wait for more room
 	Place           uint64
 	Slab, End       uint64
 }
@@ -192,7 +196,8 @@ func coresProgram(words int) *device.Program {
 			{Name: "KMERS_PARTS", Value: parts}, {Name: "KMERS_BUCKET_BITS", Value: bucketBits},
 			{Name: "KMERS_BUCKETS", Value: 1 << bucketBits}, {Name: "KMERS_FEW", Value: few},
 			{Name: "KMERS_CHUNK", Value: chunkBytes}, {Name: "KMERS_MOST", Value: mostOfStretch},
-			{Name: "KMERS_LONGEST", Value: MaxK}, {Name: "KMERS_ENTRY", Value: countedBytes(words)}},
+			{Name: "KMERS_LONGEST", Value: MaxK}, {Name: "KMERS_ENTRY", Value: countedBytes(words)},
+			{Name: "KMERS_TOGETHER", Value: together}, {Name: "KMERS_WAITING", Value: waitingBytes}},
 		Layouts: []any{bin{}, dealParams{}, dealState{}, tableParams{}, tableState{}, partParams{}},
 	}
 }
