@@ -65,7 +65,7 @@ func (x *core) close() (err error) {
 func (x *core) deal(p passage) (err error) {
 	s := &x.deals.Slice()[0]
 	s.Next = uint64(p.from)
-	params := dealParams{Text: addressOf(p.text), To: uint64(p.to),
+	params := dealParams{Text: addressOf(p.text), N: uint64(len(p.text)), To: uint64(p.to),
 		K: uint64(x.k), Canonical: x.canonical, Minimizer: uint64(minimizerOf(x.k)), Mask: uint64(x.nbins - 1),
 		Bins: x.bins.Mapped().Addr(), State: x.deals.Mapped().Addr()}
 	kernel := x.kernels.deal

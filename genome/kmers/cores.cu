@@ -50,16 +50,19 @@ template <class V, class T, class F> __device__ __forceinline__ void each(T* out
 
 // Batch finds the stretches of some letters in a row. All letters take each step side by side: hashes of words, the least of each k-mer's, where it changes.
 struct Batch {
-    static constexpr u32 LETTERS = 2048, NONE = ~0u, BEHIND = 128, AHEAD = 8;
-    u32 buffers[2][LETTERS + BEHIND]; // by first letters
-    u8 broken[2][LETTERS + BEHIND];   // 1 where something else than a letter is in a k-mer, or else 0
+    static constexpr u32 LETTERS = 2048, NONE = ~0u, BEHIND = 96, AHEAD = 8;
+    // Some processors take a load for one of what was just stored 4 KiB, or a multiple of it, from there: two buffers are 2 KiB more apart.
+    static constexpr u32 ROOM = LETTERS + 512;
+    static_assert(BEHIND <= ROOM - LETTERS && ROOM * 4 % 4096 == 2048, "room for letters behind the last, and buffers that are well apart");
+    u32 buffers[2][ROOM]; // by first letters
+    u8 broken[2][ROOM];   // 1 where something else than a letter is in a k-mer, or else 0
     u32 starts[LETTERS + 1];          // first letters of stretches and of what lies between them, and the end
     u64 packed[(LETTERS + BEHIND) / 32];
     u32 turn, broken_turn; // which of two was written last
     const u32* keys;       // of each k-mer, by its first letter: the least hash of a word, or NONE
 
     // windows puts together what f makes of so many numbers in a row, from each of n on, and gives where they are. Those behind n are of use to others.
-    template <class V, class T, class F> __device__ __forceinline__ T* windows(T (*two)[LETTERS + BEHIND], u32& turn, u32 window, u32 n, F f) {
+    template <class V, class T, class F> __device__ __forceinline__ T* windows(T (*two)[ROOM], u32& turn, u32 window, u32 n, F f) {
         u32 covered = 1;
         for (; 2 * covered <= window; covered *= 2, turn ^= 1) each<V>(two[turn ^ 1], two[turn], two[turn] + covered, n + window - covered, f);
         if (covered < window) {
@@ -68,12 +71,15 @@ struct Batch {
         }
         return two[turn];
     }
-    // pack sets the codes of letters, tells where there are others, and packs them.
-    __device__ __forceinline__ void pack(const u8* text, u32 n) {
-        alignas(64) u8 letters[LETTERS + BEHIND];
-        memcpy(letters, text, n);
-        memset(letters + n, 0, BEHIND);
-        for (u32 i = 0; i < n + BEHIND - 16; i += sizeof(Letters16)) {
+    // pack sets the codes of n letters and of some behind them, tells where there are others, and packs them. The text has so many letters in all.
+    __device__ __forceinline__ void pack(const u8* letters, u32 n, u64 all) {
+        u8 last[LETTERS + BEHIND];
+        if (n + BEHIND > all) {
+            for (u32 i = 0; i < n; i++) last[i] = letters[i];
+            for (u32 i = n; i < n + BEHIND; i++) last[i] = 0;
+            letters = last;
+        }
+        for (u32 i = 0; i < n + BEHIND - 15; i += sizeof(Letters16)) {
             Words16 x = words_of(load_bytes<Letters16>((u64)(letters + i))) & 0xdf, none = x ^ x;
             store_bytes((u64)(buffers[0] + i), (x >> 1 ^ x >> 2) & 3);
             x = (Words16)((x != 'A') & (x != 'C') & (x != 'G') & (x != 'T') & (x != 'U'));
@@ -112,9 +118,9 @@ struct Batch {
         turn ^= 1;
     }
     // find takes n letters, k or more, and gives how many starts there are.
-    __device__ __forceinline__ u32 find(const u8* text, u32 n, u32 k, u32 m) {
+    __device__ __forceinline__ u32 find(const u8* text, u32 n, u64 all, u32 k, u32 m) {
         u32 kmers = n - k + 1;
-        pack(text, n);
+        pack(text, n, all);
         hash(n, m);
         u32* least = windows<Words16>(buffers, turn, k - m + 1, kmers, [](Words16 x, Words16 y) { return x < y ? x : y; });
         u8* other = windows<Letters64>(broken, broken_turn, k, kmers, [](Letters64 x, Letters64 y) { return (Letters64)(x | y); });
@@ -161,7 +167,7 @@ WARPMAP_KERNEL(deal_stretches, kmers::dealParams) {
         u64 base = next < k - 1 ? 0 : next - (k - 1);
         u32 n = p.to - base < Batch::LETTERS ? (u32)(p.to - base) : Batch::LETTERS;
         if (n < k) break;
-        u32 many = batch.find(at<u8>(p.text) + base, n, k, (u32)p.minimizer);
+        u32 many = batch.find(at<u8>(p.text) + base, n, p.n - base, k, (u32)p.minimizer);
         kmers::bin* bins[Batch::AHEAD];
         auto bin_of = [&](u32 i) {
             if (i < many && batch.keys[batch.starts[i]] != Batch::NONE)

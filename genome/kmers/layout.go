@@ -117,7 +117,8 @@ type bin struct{ Chunk, At, Kmers uint64 }
 
 // dealParams are the parameters of kernels that take a piece of text on a core.
 type dealParams struct {
-	Text, To  uint64
+	Text, N   uint64
+	To        uint64 // the piece ends there
 	K         uint64
 	Canonical uint64
 	Minimizer uint64 // its letters
