@@ -175,22 +175,14 @@ func run(o options) error {
 		if len(only) > 0 && !slices.Contains(only, j.name) {
 			continue
 		}
-		fmt.Fprintf(os.Stderr, "%s …\n", j.name)
+		fmt.Fprintf(os.Stderr, "%s …", j.name)
 		r := measure(o, j)
+		fmt.Fprintf(os.Stderr, " %.3g times as fast\n", r.Speed)
 		if r.Error != "" {
 			fmt.Fprintf(os.Stderr, "%s: %s\n", j.name, r.Error)
 		}
 		rep.Results = append(rep.Results, r)
-	}
-	if o.keep != "" {
-		text, err := json.MarshalIndent(rep, "", "  ")
-		if err != nil {
-			return err
-		}
-		if err := os.MkdirAll(filepath.Dir(o.keep), 0o777); err != nil {
-			return err
-		}
-		if err := os.WriteFile(o.keep, append(text, '\n'), 0o666); err != nil {
+		if err := keep(o, rep); err != nil { // one by one: who ends the run has what was measured
 			return err
 		}
 	}
@@ -201,6 +193,21 @@ func run(o options) error {
 	}
 	printTable(rep)
 	return nil
+}
+
+// keep writes what was measured so far to the file that --keep names.
+func keep(o options, rep report) error {
+	if o.keep == "" {
+		return nil
+	}
+	text, err := json.MarshalIndent(rep, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(o.keep), 0o777); err != nil {
+		return err
+	}
+	return os.WriteFile(o.keep, append(text, '\n'), 0o666)
 }
 
 func machine() string {
