@@ -214,6 +214,9 @@ func classifyInfoCommand() *cobra.Command {
 				return err
 			}
 			defer db.Close()
+			if err := db.Check(); err != nil {
+				return err
+			}
 			return classifyStats(cmd, cmd.OutOrStdout(), db, 0)
 		},
 	}

@@ -69,7 +69,8 @@ type Classifier struct {
 type part struct {
 	d         *device.Device
 	k         kernels
-	table     *warpcore.Map[uint32, uint64]
+	table     *warpcore.Map[uint32, uint64] // or
+	resident  *resident
 	locations device.Slice[uint64]
 	taxa      device.Slice[uint32]
 	lineages  device.Slice[uint32]
@@ -77,9 +78,11 @@ type part struct {
 }
 
 // NewClassifier brings a database to a device. With more devices in beside, each gets about as many windows. Cost: a
-// copy, and an insert of every feature. The caller closes the Classifier.
+// copy, and an insert of every feature; but one CPU device alone brings in what reads need when they need it: see Load.
+// The caller closes the Classifier.
 //
-// Errors: options out of range; *device.OutOfMemoryError; what device.Compile returns.
+// Errors: options out of range; *genome.InputError of the database; *device.OutOfMemoryError; what device.Compile
+// returns.
 func NewClassifier(d *device.Device, db *Database, o QueryOptions, beside ...*device.Device) (c *Classifier,
 	err error) {
 	if err := o.complete(db.Options.Sketch); err != nil {
@@ -101,7 +104,7 @@ func NewClassifier(d *device.Device, db *Database, o QueryOptions, beside ...*de
 				}
 			}
 			c.parts[i], err = c.load(d, share)
-			if need := db.bytes() / int64(len(devices)); device.IsOutOfMemory(err) {
+			if need := db.bytes(d) / int64(len(devices)); device.IsOutOfMemory(err) {
 				err = fmt.Errorf("a database that takes about %s on each of %d devices: want more devices, or larger "+
 					"ones, or the CPU: %w", device.Bytes(need), len(devices), err)
 			}
@@ -116,8 +119,11 @@ func NewClassifier(d *device.Device, db *Database, o QueryOptions, beside ...*de
 }
 
 // bytes is what a database takes on a device, about: the table's slots of 16 bytes are filled to nine tenths.
-func (db *Database) bytes() int64 {
+func (db *Database) bytes(d *device.Device) int64 {
 	features, locations := db.lengths()
+	if resides(d) {
+		return residentBytes(features, locations)
+	}
 	return int64(features)*18 + int64(locations)*8
 }
 
@@ -163,27 +169,25 @@ func (c *Classifier) load(d *device.Device, share *Database) (p *part, err error
 			p.close()
 		}
 	}()
-	wo := warpcore.Options{}
-	wo.Capacity = features
-	if !d.Info().CUDA() {
-		wo.LoadFactor = 0.5 // a second window read costs the CPU more than memory does
-	}
 	var both crash.Group // where nothing is compiled yet, compilers work beside one another
 	both.Go(func() (err error) {
 		p.k, err = compile(d, c.db.Options)
 		return err
 	})
 	both.Go(func() (err error) {
-		p.table, err = warpcore.New[uint32, uint64](d, wo)
+		if resides(d) {
+			p.resident, err = newResident(d, share)
+		} else {
+			wo := warpcore.Options{}
+			wo.Capacity = features
+			p.table, err = warpcore.New[uint32, uint64](d, wo)
+		}
 		return err
 	})
 	if err = both.Wait(); err != nil {
 		return p, err
 	}
 	if err = device.Ahead(p.k.sketch, p.k.decide); err != nil {
-		return p, err
-	}
-	if p.locations, err = device.Make[uint64](d, locations); err != nil {
 		return p, err
 	}
 	for _, x := range []struct {
@@ -194,20 +198,37 @@ func (c *Classifier) load(d *device.Device, share *Database) (p *part, err error
 			return p, err
 		}
 	}
-	bring := func(b *batch) error {
-		if b.locations == nil {
-			return p.table.Insert(b.features, b.entries)
-		}
-		// by the buffers that the insert had
-		return frame.Upload(nil, p.locations.Slice(b.at, b.at+len(b.locations)), b.locations)
+	if p.resident != nil {
+		p.locations = p.resident.locations.Mapped()
+		return p, nil
 	}
-	if share.stored != nil {
-		return p, share.stored.batches(chunksFor(d), bring)
-	}
-	if err := bring(&batch{features: share.features, entries: share.entries}); err != nil || locations == 0 {
+	if p.locations, err = device.Make[uint64](d, locations); err != nil {
 		return p, err
 	}
-	return p, bring(&batch{locations: share.locations})
+	bring := func(b *batch) error {
+		if err := p.table.Insert(b.features, b.entries); err != nil || len(b.locations) == 0 {
+			return err
+		}
+		return frame.Upload(nil, p.locations.Slice(b.place, b.place+len(b.locations)), b.locations)
+	}
+	if share.stored != nil {
+		return p, share.batches(d, bring)
+	}
+	return p, bring(&batch{features: share.features, entries: share.entries, locations: share.locations})
+}
+
+// Load brings in what of the database is still in its file alone. From then on the Classifier does not depend on the
+// file. Errors: *genome.InputError, for a file that is damaged, or has changed since it was opened.
+func (c *Classifier) Load() error {
+	for _, p := range c.parts {
+		if p.resident == nil {
+			continue
+		}
+		if err := p.resident.all(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // rows lists the lineages of the targets' taxa.
@@ -243,7 +264,9 @@ func (p *part) close() {
 	if p.table != nil {
 		p.table.Close()
 	}
-	if p.locations.Len() > 0 {
+	if p.resident != nil {
+		p.resident.close()
+	} else if p.locations.Len() > 0 {
 		p.locations.Free()
 	}
 	for _, s := range []device.Slice[uint32]{p.taxa, p.lineages, p.indices} {
@@ -374,7 +397,7 @@ func (w *partWorker) classify(windows []window, q []query, texts [][]byte) ([]ve
 	if err != nil {
 		return nil, err
 	}
-	if err := w.p.table.FindOn(w.st, features, entries, device.Slice[bool]{}); err != nil {
+	if err := w.find(features, entries); err != nil {
 		return nil, err
 	}
 	queries, err := w.queries.put(w.d, w.st, q)
@@ -390,6 +413,14 @@ func (w *partWorker) classify(windows []window, q []query, texts [][]byte) ([]ve
 	}
 	w.told = slices.Grow(w.told[:0], n)[:n]
 	return w.told, verdicts.Read(w.st, w.told)
+}
+
+// find looks features up.
+func (w *partWorker) find(features device.Slice[uint32], entries device.Slice[uint64]) error {
+	if w.p.resident != nil {
+		return w.p.resident.find(w, features, entries)
+	}
+	return w.p.table.FindOn(w.st, features, entries, device.Slice[bool]{})
 }
 
 // ranking is what is known of a read: its best two targets, or the best of its best two taxa. It is the Best of

@@ -18,6 +18,7 @@ type kernels struct {
 	pair   device.Kernel[pairParams]
 	sort   device.Kernel[sortParams]
 	decide device.Kernel[decideParams]
+	lookUp device.Kernel[lookUpParams] // of the CPU: see resident
 }
 
 func program(o Options) *device.Program {
@@ -25,12 +26,12 @@ func program(o Options) *device.Program {
 		Name:  "classify",
 		Files: []device.File{{Name: "classify.cu", Text: classifyCU}},
 		Defines: []device.Define{{Name: "CLASSIFY_K", Value: o.K}, {Name: "CLASSIFY_SKETCH", Value: o.Sketch},
-			{Name: "CLASSIFY_RANKS", Value: ranks},
+			{Name: "CLASSIFY_RANKS", Value: ranks}, {Name: "CLASSIFY_CHUNK", Value: chunkItems},
 			{Name: "CLASSIFY_ONE_BIT", Value: oneBit}, {Name: "CLASSIFY_MANY_BIT", Value: manyBit},
 			{Name: "CLASSIFY_COUNT_SHIFT", Value: countShift},
 			{Name: "CLASSIFY_MOST_LOCATIONS", Value: mostLocations}, {Name: "CLASSIFY_READ_LANES", Value: readLanes}},
-		Layouts: []any{sketchParams{}, pairParams{}, sortParams{}, decideParams{}, window{}, query{}, candidate{},
-			verdict{}},
+		Layouts: []any{sketchParams{}, pairParams{}, sortParams{}, decideParams{}, lookUpParams{}, record{}, window{},
+			query{}, candidate{}, verdict{}},
 	}
 }
 
@@ -47,6 +48,11 @@ func compile(d *device.Device, o Options) (k kernels, err error) {
 	}
 	if k.sort, err = device.KernelOf[sortParams](m, "sort_lists"); err != nil {
 		return k, err
+	}
+	if resides(d) {
+		if k.lookUp, err = device.KernelOf[lookUpParams](m, "look_up"); err != nil {
+			return k, err
+		}
 	}
 	k.decide, err = device.KernelOf[decideParams](m, "decide")
 	return k, err

@@ -1,0 +1,224 @@
+package classify
+
+import (
+	"math/bits"
+	"sync"
+	"sync/atomic"
+
+	"github.com/warpmap/warpmap/device"
+)
+
+// resident is a database in the CPU's memory: features in order, each with its entry, an index that tells where those
+// of each range of numbers begin, and the locations. A chunk of a file is brought there when a read first has a feature
+// that may be in it. So the first read waits for some chunks alone, and what nobody asks for takes no memory: the
+// system gives none to pages that nobody has written to.
+type resident struct {
+	db        *Database
+	records   device.Host[record]
+	index     device.Host[uint32] // 1 more than where the features begin that are s<<shift or more; 0: not yet known
+	locations device.Host[uint64]
+	firsts    device.Host[uint32] // of each chunk
+	loaded    device.Host[uint32] // 1 for a chunk that is there
+	wanted    device.Host[uint32] // 1 for a chunk that a kernel has asked for
+	shift     int
+	mu        sync.Mutex // of those that bring chunks
+	left      atomic.Int64
+}
+
+// record is a feature and its entry, which would lie at a multiple of 8 bytes, and take 16 bytes, as a u64.
+type record struct{ feature, low, high uint32 }
+
+// lookUpParams: the entries of n features, or 0. Of features whose chunks are not there, the chunks become wanted.
+type lookUpParams struct {
+	Features, Entries, N           uint64
+	Records, Index, Slots          uint64 // u32 of the index, so many
+	Firsts, Loaded, Wanted, Chunks uint64
+	Items                          uint64 // of records
+	Missing                        uint64 // address of how many features had no chunk
+	Shift                          uint32
+	_                              uint32
+}
+
+// resides tells whether a device's databases are resident; those of others are in tables.
+func resides(d *device.Device) bool { return !d.Info().CUDA() && !d.Info().Stress }
+
+// residentBytes is what a database takes that is there whole: of the index about 2 bytes a feature.
+func residentBytes(features, locations int) int64 {
+	return int64(features)*14 + int64(locations)*8 + int64(chunksOf(features))*12
+}
+
+// newResident makes room for a database, and brings all of it if it is in memory. There must be room for all, although
+// the system gives none before it is used, and then ends processes where there is none.
+func newResident(d *device.Device, db *Database) (r *resident, err error) {
+	r = &resident{db: db}
+	features, locations := db.lengths()
+	free, total, err := d.Memory()
+	if err != nil {
+		return nil, err
+	}
+	if need := residentBytes(features, locations); total > 0 && need > free {
+		return nil, &device.OutOfMemoryError{Device: d.Info().Name, Asked: need, Free: free}
+	}
+	n := chunksOf(features)
+	last := uint64(0) // the first feature of the last chunk; those of the chunk are found without the index
+	var firsts []uint32
+	if db.stored != nil {
+		db.stored.use()
+		firsts = db.stored.firsts
+	} else {
+		for c := range n {
+			firsts = append(firsts, db.features[c*chunkItems])
+		}
+	}
+	if n > 0 {
+		last = uint64(firsts[n-1])
+	}
+	// a range has two to four features, if features are as dense everywhere
+	r.shift = max(0, bits.Len64(last)-bits.Len64(uint64(features)/2))
+	r.left.Store(int64(n))
+	for _, x := range []struct {
+		to *device.Host[uint32]
+		n  int
+	}{{&r.index, int(last>>r.shift) + 1}, {&r.firsts, n}, {&r.loaded, n}, {&r.wanted, n}} {
+		if *x.to, err = device.MakeMapped[uint32](d, x.n); err != nil {
+			r.close()
+			return nil, err
+		}
+	}
+	copy(r.firsts.Slice(), firsts)
+	if r.records, err = device.MakeMapped[record](d, features); err == nil {
+		r.locations, err = device.MakeMapped[uint64](d, locations)
+	}
+	if err == nil && db.stored == nil {
+		err = r.all()
+	}
+	if err != nil {
+		r.close()
+		return nil, err
+	}
+	return r, nil
+}
+
+func (r *resident) close() {
+	if r.db.stored != nil && r.left.Swap(0) > 0 {
+		r.db.stored.release()
+	}
+	for _, h := range []device.Host[uint32]{r.index, r.firsts, r.loaded, r.wanted} {
+		if h.Len() > 0 {
+			h.Free()
+		}
+	}
+	if r.records.Len() > 0 {
+		r.records.Free()
+	}
+	if r.locations.Len() > 0 {
+		r.locations.Free()
+	}
+}
+
+// find gives the entries of features, and 0 for those that the database does not have.
+func (r *resident) find(w *partWorker, features device.Slice[uint32], entries device.Slice[uint64]) error {
+	n := features.Len()
+	p := lookUpParams{Features: features.Addr(), Entries: entries.Addr(), N: uint64(n),
+		Records: r.records.Mapped().Addr(), Index: r.index.Mapped().Addr(), Slots: uint64(r.index.Len()),
+		Firsts: r.firsts.Mapped().Addr(), Loaded: r.loaded.Mapped().Addr(), Wanted: r.wanted.Mapped().Addr(),
+		Chunks: uint64(r.firsts.Len()), Items: uint64(r.records.Len()), Missing: w.next.Addr(), Shift: uint32(r.shift)}
+	for {
+		if err := w.next.Fill(w.st, 0); err != nil {
+			return err
+		}
+		grid := device.Grid{Blocks: max(1, (int64(n)+lookUpItems-1)/lookUpItems), Threads: readLanes}
+		if err := w.k.lookUp.Launch(w.st, grid, &p); err != nil || r.left.Load() == 0 {
+			return err
+		}
+		missing, err := w.next.Host(w.st)
+		if err != nil || missing[0] == 0 {
+			return err
+		}
+		if err := r.bring(false); err != nil {
+			return err
+		}
+	}
+}
+
+// lookUpItems is how many features a core looks up before it takes the next.
+const lookUpItems = 1 << 13
+
+// all brings all chunks that are not there.
+func (r *resident) all() error { return r.bring(true) }
+
+// bring brings the chunks that kernels have asked for, or all.
+func (r *resident) bring(all bool) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	loaded, wanted := r.loaded.Slice(), r.wanted.Slice()
+	var chunks []int
+	for c := range loaded {
+		if atomic.LoadUint32(&wanted[c]) != 0 {
+			atomic.StoreUint32(&wanted[c], 0)
+		} else if !all {
+			continue
+		}
+		if loaded[c] == 0 {
+			chunks = append(chunks, c)
+		}
+	}
+	pool := sync.Pool{New: func() any { return new(chunk) }}
+	err := ranges(len(chunks), 1, func(i, _ int) error {
+		x := pool.Get().(*chunk)
+		defer pool.Put(x)
+		return r.fill(chunks[i], x)
+	})
+	if err != nil {
+		return err
+	}
+	if r.left.Add(int64(-len(chunks))) == 0 && r.db.stored != nil && len(chunks) > 0 {
+		return r.db.stored.release()
+	}
+	return nil
+}
+
+// fill brings a chunk, by way of x.
+func (r *resident) fill(c int, x *chunk) error {
+	first := c * chunkItems
+	if s := r.db.stored; s != nil {
+		if _, err := r.db.read(c, x, r.locations.Slice()[s.places[c]:]); err != nil {
+			return err
+		}
+	} else {
+		end := min(first+chunkItems, len(r.db.features))
+		*x = chunk{features: r.db.features[first:end], entries: r.db.entries[first:end]}
+		for _, e := range x.entries {
+			if e>>manyBit != 0 {
+				from := placeOf(e)
+				copy(r.locations.Slice()[from:], r.db.locations[from:from+countOf(e)])
+			}
+		}
+	}
+	records := r.records.Slice()[first:]
+	for i, e := range x.entries {
+		records[i] = record{x.features[i], uint32(e), uint32(e >> 32)}
+	}
+	r.fillIndex(c, x.features)
+	atomic.StoreUint32(&r.loaded.Slice()[c], 1)
+	return nil
+}
+
+// fillIndex tells of the ranges that begin behind the first feature of a chunk, and not behind that of the next.
+func (r *resident) fillIndex(c int, features []uint32) {
+	firsts, index := r.firsts.Slice(), r.index.Slice()
+	from, to := 0, len(index)-1
+	if c > 0 {
+		from = int(firsts[c]>>r.shift) + 1
+	}
+	if c+1 < len(firsts) {
+		to = int(firsts[c+1] >> r.shift)
+	}
+	i := 0
+	for s := from; s <= to; s++ {
+		for i < len(features) && features[i] < uint32(s)<<r.shift {
+			i++
+		}
+		atomic.StoreUint32(&index[s], uint32(c*chunkItems+i+1))
+	}
+}
