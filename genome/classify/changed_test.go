@@ -138,9 +138,13 @@ func TestChangedFile(t *testing.T) {
 				c.Close()
 			}
 			b, err := Extend(d, opened, "")
-			tell("Extend", err)
-			if err == nil {
-				b.Close()
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = b.Database()
+			tell("Database", err)
+			if err := b.Close(); err != nil {
+				t.Error(err)
 			}
 			tell("Save", opened.Save(filepath.Join(t.TempDir(), "copy")))
 		})

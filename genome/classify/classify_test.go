@@ -550,8 +550,8 @@ func TestSeveralDevicesMakeOneDatabase(t *testing.T) {
 			if _, err := b.Add(t.Context(), []string{name}, genome.Options{BlockBytes: 2000}); err != nil {
 				t.Fatal(err)
 			}
-			if (len(b.full) > 0) != (most == 1000) {
-				t.Errorf("tables of %d pairs were full %d times", most, len(b.full))
+			if (len(b.runs) > 0) != (most == 1000) {
+				t.Errorf("tables of %d pairs were full %d times", most, len(b.runs))
 			}
 			db, err := b.Database()
 			if err != nil {

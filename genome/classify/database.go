@@ -153,8 +153,14 @@ func (db *Database) Save(name string) error {
 	}
 	return files.WriteFile(name, func(f *os.File) error {
 		w := newWriter(f)
-		if err := db.each(w.put); err != nil {
-			return err
+		x := &chunk{}
+		for c := range db.chunks() {
+			if err := db.chunk(c, x); err != nil {
+				return err
+			}
+			if err := w.take(x); err != nil {
+				return err
+			}
 		}
 		return w.finish(db)
 	})
@@ -450,20 +456,48 @@ func (db *Database) Each(visit func(feature uint32, locations []uint64)) error {
 }
 
 func (db *Database) each(visit func(feature uint32, locations []uint64) error) error {
-	if s := db.stored; s != nil {
-		x := &chunk{}
-		for c := range s.sums {
-			if _, err := db.read(c, x, nil); err != nil {
-				return err
-			}
-			if err := x.each(visit); err != nil {
-				return err
-			}
+	x := &chunk{}
+	for c := range db.chunks() {
+		if err := db.chunk(c, x); err != nil {
+			return err
 		}
-		return nil
+		if err := x.each(visit); err != nil {
+			return err
+		}
 	}
-	all := &chunk{db.features, db.entries, db.locations, 0}
-	return all.each(visit)
+	return nil
+}
+
+// chunks is how many chunks there are, and first the first feature of one.
+func (db *Database) chunks() int {
+	features, _ := db.lengths()
+	return chunksOf(features)
+}
+
+func (db *Database) first(c int) uint32 {
+	if db.stored != nil {
+		return db.stored.firsts[c]
+	}
+	return db.features[c*chunkItems]
+}
+
+// chunk gives a chunk: it reads one of a file into the memory that x has, or into more.
+func (db *Database) chunk(c int, x *chunk) error {
+	if db.stored != nil {
+		_, err := db.read(c, x, nil)
+		return err
+	}
+	from, end := c*chunkItems, min((c+1)*chunkItems, len(db.features))
+	*x = chunk{features: db.features[from:end], entries: db.entries[from:end]}
+	for _, e := range x.entries {
+		if e>>manyBit != 0 {
+			if x.locations == nil {
+				x.place = placeOf(e)
+			}
+			x.locations = db.locations[x.place : placeOf(e)+countOf(e)]
+		}
+	}
+	return nil
 }
 
 // each calls visit for the features of a chunk.
@@ -492,21 +526,25 @@ func (db *Database) lengths() (features, locations int) {
 
 // Stats computes the figures of the database.
 func (db *Database) Stats() Stats {
-	s := Stats{Targets: len(db.targets), Letters: db.letters, Taxa: len(db.taxonomy.ids)}
-	s.Features, _ = db.lengths()
-	for _, t := range db.targets {
-		s.Windows += int64(t.windows)
+	features, _ := db.lengths()
+	if db.stored != nil {
+		return db.stats(features, db.stored.content)
 	}
 	c := content{}
-	if db.stored != nil {
-		c = db.stored.content
-	}
 	for _, e := range db.entries {
 		n := uint64(1)
 		if e>>manyBit != 0 {
 			n = countOf(e)
 		}
 		c.add(n)
+	}
+	return db.stats(features, c)
+}
+
+func (db *Database) stats(features int, c content) Stats {
+	s := Stats{Targets: len(db.targets), Letters: db.letters, Taxa: len(db.taxonomy.ids), Features: features}
+	for _, t := range db.targets {
+		s.Windows += int64(t.windows)
 	}
 	s.Locations, s.Most = int64(c.Locations), int(c.Most)
 	if n := float64(s.Features); n > 0 {

@@ -61,17 +61,11 @@ func newResident(d *device.Device, db *Database) (r *resident, err error) {
 	}
 	n := chunksOf(features)
 	last := uint64(0) // the first feature of the last chunk; those of the chunk are found without the index
-	var firsts []uint32
 	if db.stored != nil {
 		db.stored.use()
-		firsts = db.stored.firsts
-	} else {
-		for c := range n {
-			firsts = append(firsts, db.features[c*chunkItems])
-		}
 	}
 	if n > 0 {
-		last = uint64(firsts[n-1])
+		last = uint64(db.first(n - 1))
 	}
 	// a range has two to four features, if features are as dense everywhere
 	r.shift = max(0, bits.Len64(last)-bits.Len64(uint64(features)/2))
@@ -85,7 +79,9 @@ func newResident(d *device.Device, db *Database) (r *resident, err error) {
 			return nil, err
 		}
 	}
-	copy(r.firsts.Slice(), firsts)
+	for c := range r.firsts.Slice() {
+		r.firsts.Slice()[c] = db.first(c)
+	}
 	if r.records, err = device.MakeMapped[record](d, features); err == nil {
 		r.locations, err = device.MakeMapped[uint64](d, locations)
 	}
@@ -186,14 +182,10 @@ func (r *resident) fill(c int, x *chunk) error {
 			return err
 		}
 	} else {
-		end := min(first+chunkItems, len(r.db.features))
-		*x = chunk{features: r.db.features[first:end], entries: r.db.entries[first:end]}
-		for _, e := range x.entries {
-			if e>>manyBit != 0 {
-				from := placeOf(e)
-				copy(r.locations.Slice()[from:], r.db.locations[from:from+countOf(e)])
-			}
+		if err := r.db.chunk(c, x); err != nil {
+			return err
 		}
+		copy(r.locations.Slice()[x.place:], x.locations)
 	}
 	records := r.records.Slice()[first:]
 	for i, e := range x.entries {

@@ -25,17 +25,30 @@ const (
 
 func newWriter(f *os.File) *writer { return &writer{f: f, at: firstSection} }
 
-// put writes the next feature, and its locations, of which there is at least one.
-func (w *writer) put(feature uint32, locations []uint64) error {
-	x := &w.x
-	x.features = append(x.features, feature)
-	x.entries = append(x.entries, entryOf(locations, w.written.locations+len(x.locations)))
-	if len(locations) > 1 {
-		x.locations = append(x.locations, locations...)
-	}
-	w.written.content.add(uint64(len(locations)))
-	if len(x.features) == chunkItems {
-		return w.flush()
+// take writes the next features, as many as there are.
+func (w *writer) take(from *chunk) error {
+	x, place := &w.x, from.place
+	for at := 0; at < len(from.features); {
+		n := min(chunkItems-len(x.features), len(from.features)-at)
+		x.features = append(x.features, from.features[at:at+n]...)
+		begin := place
+		by := w.written.locations + len(x.locations) - int(begin)
+		for _, e := range from.entries[at : at+n] {
+			count := uint64(1)
+			if e>>manyBit != 0 {
+				count = countOf(e)
+				place += count
+			}
+			w.written.content.add(count)
+			x.entries = append(x.entries, moved(e, by))
+		}
+		x.locations = append(x.locations, from.locations[begin-from.place:place-from.place]...)
+		if at += n; len(x.features) < chunkItems {
+			break
+		}
+		if err := w.flush(); err != nil {
+			return err
+		}
 	}
 	return nil
 }
