@@ -61,6 +61,7 @@ type Builder struct {
 	mu       sync.Mutex
 	pairs    []pair    // of CPU devices, where sorting them takes a tenth of a table's time
 	room     []pair    // to sort them
+	packer   *packer   // for the pairs
 	runs     []*packed // those before them, and those of tables that were full
 	kept     sync.Mutex
 	packed   int64    // bytes of runs in memory

@@ -423,40 +423,41 @@ __device__ __forceinline__ u64 room(const decideParams& p, u64 n) {
 // Resident is a database in the CPU's memory, some of whose chunks may not be there.
 struct Resident {
     const lookUpParams& p;
-    u32 missing = 0;
 
-    const record* records() const { return at<record>(p.records); }
-    // The first record of from … to-1 whose feature is not less.
-    u64 bound(u32 feature, u64 from, u64 to) const {
+    // The last chunk whose first feature is not above a feature; or none, p.chunks.
+    u64 chunk_of(u32 feature) const {
+        const u32 *firsts = at<u32>(p.firsts), *starts = at<u32>(p.starts) + (feature >> 16);
+        u64 from = starts[0], to = starts[1];
         while (from < to) {
             u64 middle = from + (to - from) / 2;
-            if (records()[middle].feature < feature) from = middle + 1;
-            else to = middle;
+            bool behind = firsts[middle] <= feature;
+            from = behind ? middle + 1 : from;
+            to = behind ? to : middle;
         }
-        return from;
+        return from ? from - 1 : p.chunks;
     }
-    bool there(u64 chunk) const { return __atomic_load_n(at<u32>(p.loaded) + chunk, __ATOMIC_ACQUIRE); }
-    u64 entry(u32 feature, u64 from, u64 to) const {
-        if (to - from > 16) from = bound(feature, from, to);
-        while (from < to && records()[from].feature < feature) from++;
-        if (from == to || records()[from].feature != feature) return 0;
-        return (u64)records()[from].high << 32 | records()[from].low;
-    }
-    // Without the index, by the first features of all chunks.
-    u64 entry_of_chunk(u32 feature) {
-        const u32* firsts = at<u32>(p.firsts);
-        u64 from = 0, to = p.chunks;
-        while (from < to) {
-            u64 middle = from + (to - from) / 2;
-            if (firsts[middle] <= feature) from = middle + 1;
-            else to = middle;
-        }
-        if (from == 0) return 0;
-        u64 chunk = from - 1, first = chunk * CLASSIFY_CHUNK, end = first + CLASSIFY_CHUNK;
-        if (there(chunk)) return entry(feature, first, end < p.items ? end : p.items);
+    bool there(u64 chunk) const {
+        if (__atomic_load_n(at<u32>(p.loaded) + chunk, __ATOMIC_ACQUIRE)) return true;
         __atomic_store_n(at<u32>(p.wanted) + chunk, 1u, __ATOMIC_RELAXED);
-        missing++;
-        return 0;
+        return false;
+    }
+    // The range of a chunk that a feature is in. Its ranges are as many as there is room for, or half of these.
+    u64 slot(u64 chunk, u32 feature) const {
+        const u32* firsts = at<u32>(p.firsts) + chunk;
+        u32 span = firsts[1] - firsts[0], shift = 0;
+        if (span > CLASSIFY_CHUNK_SLOTS) shift = 32 - CLASSIFY_CHUNK_SLOT_BITS - (u32)__builtin_clz(span - 1);
+        return chunk * (CLASSIFY_CHUNK_SLOTS + 1) + ((feature - firsts[0]) >> shift);
+    }
+    u64 entry(u32 feature, u64 from, u64 to) const {
+        const record* r = at<record>(p.records);
+        while (to - from > 16) {
+            u64 middle = from + (to - from) / 2;
+            if (r[middle].feature <= feature) from = middle;
+            else to = middle;
+        }
+        while (from < to && r[from].feature < feature) from++;
+        if (from == to || r[from].feature != feature) return 0;
+        return (u64)r[from].high << 32 | r[from].low;
     }
 };
 
@@ -465,32 +466,33 @@ WARPMAP_KERNEL(look_up, lookUpParams) {
     static constexpr u32 TOGETHER = 32;
     Stretch s = Stretch::alone(p.n);
     Resident r{p};
-    const u32* index = at<u32>(p.index);
+    const u16* index = at<u16>(p.index);
+    u64 missing = 0;
     for (u64 i = s.start; i < s.n; i += TOGETHER) {
         const u32* features = at<u32>(p.features) + i;
-        u32 n = (u32)(s.n - i < TOGETHER ? s.n - i : TOGETHER), begins[TOGETHER], ends[TOGETHER];
-        auto indexed = [&](u32 j) { return (u64)(features[j] >> p.shift) + 1 < p.slots; };
-        for (u32 j = 0; j < n; j++)
-            if (indexed(j)) prefetch_line(p.index + (features[j] >> p.shift) * 4ull);
+        u32 n = (u32)(s.n - i < TOGETHER ? s.n - i : TOGETHER);
+        u64 slots[TOGETHER], begins[TOGETHER], ends[TOGETHER];
         for (u32 j = 0; j < n; j++) {
-            u32 slot = features[j] >> p.shift;
-            begins[j] = indexed(j) ? __atomic_load_n(index + slot, __ATOMIC_RELAXED) : 0;
-            ends[j] = indexed(j) ? __atomic_load_n(index + slot + 1, __ATOMIC_RELAXED) : 0;
-            if (begins[j]) prefetch_line(p.records + (begins[j] - 1ull) * sizeof(record));
-        }
-        for (u32 j = 0; j < n; j++) {
-            u64 from = begins[j] - 1ull, to = ends[j] - 1ull, entry = 0;
-            if (features[j] == NO_FEATURE) entry = 0;
-            else if (!begins[j] || !ends[j]) entry = r.entry_of_chunk(features[j]);
-            else if (from < to) {
-                // the chunks between those of the two ends may not be there
-                bool all = from / CLASSIFY_CHUNK == (to - 1) / CLASSIFY_CHUNK && r.there(from / CLASSIFY_CHUNK);
-                entry = all ? r.entry(features[j], from, to) : r.entry_of_chunk(features[j]);
+            u64 chunk = features[j] == NO_FEATURE ? p.chunks : r.chunk_of(features[j]);
+            begins[j] = ends[j] = 0;
+            if (chunk == p.chunks) continue;
+            if (!r.there(chunk)) {
+                missing++;
+                continue;
             }
-            at<u64>(p.entries)[i + j] = entry;
+            slots[j] = r.slot(chunk, features[j]);
+            begins[j] = ends[j] = chunk * CLASSIFY_CHUNK + 1;
+            prefetch_line(p.index + slots[j] * sizeof *index);
         }
+        for (u32 j = 0; j < n; j++) {
+            if (!begins[j]) continue;
+            u64 chunk = begins[j] - 1;
+            begins[j] = chunk + index[slots[j]], ends[j] = chunk + index[slots[j] + 1];
+            prefetch_line(p.records + begins[j] * sizeof(record));
+        }
+        for (u32 j = 0; j < n; j++) at<u64>(p.entries)[i + j] = r.entry(features[j], begins[j], ends[j]);
     }
-    if (r.missing) add(at<u64>(p.missing), (u64)r.missing);
+    if (missing) add(at<u64>(p.missing), missing);
 }
 
 WARPMAP_KERNEL(decide, decideParams) {

@@ -122,7 +122,7 @@ func (b *Builder) build(ctx context.Context, take func(*chunk) error) error {
 		return err
 	}
 	b.sort()
-	b.room = nil
+	b.room, b.packer = nil, nil
 	var tables []*packed // those who add more want the tables as they are
 	defer func() { b.drop(tables) }()
 	for _, s := range b.shares {

@@ -1,7 +1,6 @@
 package classify
 
 import (
-	"bytes"
 	"encoding/binary"
 	"os"
 	"slices"
@@ -27,12 +26,13 @@ type packed struct {
 	at     int64 // in the file
 }
 
-// packer makes runs of features, which come in order.
+// packer makes runs of features, which come in order. A run's data are good until done returns: see keep.
 type packer struct {
 	most int // locations of a feature
 	done func(*packed) error
 	run  *packed
 	last uint32 // feature
+	room []byte // for the next run
 }
 
 func newPacker(most int, done func(*packed) error) *packer { return &packer{most: most, done: done} }
@@ -46,7 +46,7 @@ func (p *packer) put(feature uint32, locations []uint64) error {
 		}
 	}
 	if p.run == nil {
-		p.run = &packed{first: part, begins: []int64{0}}
+		p.run = &packed{first: part, begins: []int64{0}, data: p.room[:0]}
 		p.last = uint32(part) << partShift
 	}
 	r := p.run
@@ -76,9 +76,7 @@ func (p *packer) finish() error {
 		return nil
 	}
 	r.begins = append(r.begins, int64(len(r.data)))
-	if cap(r.data)-len(r.data) > len(r.data)/8 {
-		r.data = bytes.Clone(r.data)
-	}
+	p.room = r.data
 	return p.done(r)
 }
 
@@ -132,6 +130,7 @@ func (b *Builder) keep(r *packed) error {
 	n := int64(len(r.data))
 	if b.packed+n <= b.MaxMemory/2 {
 		b.packed += n
+		r.data = append(make([]byte, 0, n), r.data...)
 		return nil
 	}
 	if b.file == nil {
@@ -169,10 +168,13 @@ func (b *Builder) pack() error {
 	b.sort()
 	all := b.pairs
 	b.pairs = b.pairs[:0]
-	p := newPacker(b.o.MaxLocations, func(r *packed) error {
-		b.runs = append(b.runs, r)
-		return b.keep(r)
-	})
+	if b.packer == nil {
+		b.packer = newPacker(b.o.MaxLocations, func(r *packed) error {
+			b.runs = append(b.runs, r)
+			return b.keep(r)
+		})
+	}
+	p := b.packer
 	var l []uint64
 	for len(all) > 0 {
 		l = l[:0]

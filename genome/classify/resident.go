@@ -8,43 +8,49 @@ import (
 	"github.com/warpmap/warpmap/device"
 )
 
-// resident is a database in the CPU's memory: features in order, each with its entry, an index that tells where those
-// of each range of numbers begin, and the locations. A chunk of a file is brought there when a read first has a feature
-// that may be in it. So the first read waits for some chunks alone, and what nobody asks for takes no memory: the
-// system gives none to pages that nobody has written to.
+// resident is a database in the CPU's memory: features in order, each with its entry, and the locations. A chunk of a
+// file is brought there when a read first has a feature that may be in it. So the first read waits for some chunks
+// alone, and what nobody asks for takes no memory: the system gives none to pages that nobody has written to.
+//
+// A feature is looked up by the first features of the chunks, and in its chunk by the index. The index cuts the numbers
+// from the chunk's first feature to the next chunk's into ranges, of which each has two to four features where they are
+// as dense everywhere in the chunk.
 type resident struct {
 	db        *Database
 	records   device.Host[record]
-	index     device.Host[uint32] // 1 more than where the features begin that are s<<shift or more; 0: not yet known
+	index     device.Host[uint16] // where each range's features begin in the chunk, and the end of the last
 	locations device.Host[uint64]
-	firsts    device.Host[uint32] // of each chunk
+	firsts    device.Host[uint32] // of each chunk, and noFeature
+	starts    device.Host[uint32] // how many chunks begin below each multiple of 65,536
 	loaded    device.Host[uint32] // 1 for a chunk that is there
 	wanted    device.Host[uint32] // 1 for a chunk that a kernel has asked for
-	shift     int
-	mu        sync.Mutex // of those that bring chunks
+	mu        sync.Mutex          // of those that bring chunks
 	left      atomic.Int64
 }
+
+const (
+	slotBits   = 12
+	chunkSlots = 1 << slotBits // the most ranges of a chunk
+)
 
 // record is a feature and its entry, which would lie at a multiple of 8 bytes, and take 16 bytes, as a u64.
 type record struct{ feature, low, high uint32 }
 
 // lookUpParams: the entries of n features, or 0. Of features whose chunks are not there, the chunks become wanted.
 type lookUpParams struct {
-	Features, Entries, N           uint64
-	Records, Index, Slots          uint64 // u32 of the index, so many
-	Firsts, Loaded, Wanted, Chunks uint64
-	Items                          uint64 // of records
-	Missing                        uint64 // address of how many features had no chunk
-	Shift                          uint32
-	_                              uint32
+	Features, Entries, N    uint64
+	Records, Index          uint64
+	Firsts, Starts, Chunks  uint64
+	Loaded, Wanted, Missing uint64 // Missing: address of how many features had no chunk
 }
 
 // resides tells whether a device's databases are resident; those of others are in tables.
 func resides(d *device.Device) bool { return !d.Info().CUDA() && !d.Info().Stress }
 
-// residentBytes is what a database takes that is there whole: of the index about 2 bytes a feature.
+// residentBytes is what a database takes that is there whole.
 func residentBytes(features, locations int) int64 {
-	return int64(features)*14 + int64(locations)*8 + int64(chunksOf(features))*12
+	const chunkBytes = chunkItems*12 + chunkSlots*2 + 16
+	return int64(chunksOf(features))*chunkBytes + int64(locations)*8
 }
 
 // newResident makes room for a database, and brings all of it if it is in memory. There must be room for all, although
@@ -60,30 +66,25 @@ func newResident(d *device.Device, db *Database) (r *resident, err error) {
 		return nil, &device.OutOfMemoryError{Device: d.Info().Name, Asked: need, Free: free}
 	}
 	n := chunksOf(features)
-	last := uint64(0) // the first feature of the last chunk; those of the chunk are found without the index
 	if db.stored != nil {
 		db.stored.use()
 	}
-	if n > 0 {
-		last = uint64(db.first(n - 1))
-	}
-	// a range has two to four features, if features are as dense everywhere
-	r.shift = max(0, bits.Len64(last)-bits.Len64(uint64(features)/2))
 	r.left.Store(int64(n))
 	for _, x := range []struct {
 		to *device.Host[uint32]
 		n  int
-	}{{&r.index, int(last>>r.shift) + 1}, {&r.firsts, n}, {&r.loaded, n}, {&r.wanted, n}} {
+	}{{&r.firsts, n + 1}, {&r.starts, 1<<16 + 1}, {&r.loaded, n}, {&r.wanted, n}} {
 		if *x.to, err = device.MakeMapped[uint32](d, x.n); err != nil {
 			r.close()
 			return nil, err
 		}
 	}
-	for c := range r.firsts.Slice() {
-		r.firsts.Slice()[c] = db.first(c)
-	}
+	r.begin(n)
 	if r.records, err = device.MakeMapped[record](d, features); err == nil {
 		r.locations, err = device.MakeMapped[uint64](d, locations)
+	}
+	if err == nil {
+		r.index, err = device.MakeMapped[uint16](d, n*(chunkSlots+1))
 	}
 	if err == nil && db.stored == nil {
 		err = r.all()
@@ -95,14 +96,33 @@ func newResident(d *device.Device, db *Database) (r *resident, err error) {
 	return r, nil
 }
 
+// begin tells where the chunks begin.
+func (r *resident) begin(chunks int) {
+	firsts, starts := r.firsts.Slice(), r.starts.Slice()
+	from := 0
+	for c := range chunks {
+		firsts[c] = r.db.first(c)
+		for to := int(firsts[c]>>16) + 1; from < to; from++ {
+			starts[from] = uint32(c)
+		}
+	}
+	firsts[chunks] = noFeature
+	for ; from < len(starts); from++ {
+		starts[from] = uint32(chunks)
+	}
+}
+
 func (r *resident) close() {
 	if r.db.stored != nil && r.left.Swap(0) > 0 {
 		r.db.stored.release()
 	}
-	for _, h := range []device.Host[uint32]{r.index, r.firsts, r.loaded, r.wanted} {
+	for _, h := range []device.Host[uint32]{r.firsts, r.starts, r.loaded, r.wanted} {
 		if h.Len() > 0 {
 			h.Free()
 		}
+	}
+	if r.index.Len() > 0 {
+		r.index.Free()
 	}
 	if r.records.Len() > 0 {
 		r.records.Free()
@@ -116,9 +136,9 @@ func (r *resident) close() {
 func (r *resident) find(w *partWorker, features device.Slice[uint32], entries device.Slice[uint64]) error {
 	n := features.Len()
 	p := lookUpParams{Features: features.Addr(), Entries: entries.Addr(), N: uint64(n),
-		Records: r.records.Mapped().Addr(), Index: r.index.Mapped().Addr(), Slots: uint64(r.index.Len()),
-		Firsts: r.firsts.Mapped().Addr(), Loaded: r.loaded.Mapped().Addr(), Wanted: r.wanted.Mapped().Addr(),
-		Chunks: uint64(r.firsts.Len()), Items: uint64(r.records.Len()), Missing: w.next.Addr(), Shift: uint32(r.shift)}
+		Records: r.records.Mapped().Addr(), Index: r.index.Mapped().Addr(), Firsts: r.firsts.Mapped().Addr(),
+		Starts: r.starts.Mapped().Addr(), Chunks: uint64(r.loaded.Len()), Loaded: r.loaded.Mapped().Addr(),
+		Wanted: r.wanted.Mapped().Addr(), Missing: w.next.Addr()}
 	for {
 		if err := w.next.Fill(w.st, 0); err != nil {
 			return err
@@ -196,21 +216,17 @@ func (r *resident) fill(c int, x *chunk) error {
 	return nil
 }
 
-// fillIndex tells of the ranges that begin behind the first feature of a chunk, and not behind that of the next.
+// fillIndex tells where the ranges of a chunk begin. It shifts as classify.cu does.
 func (r *resident) fillIndex(c int, features []uint32) {
-	firsts, index := r.firsts.Slice(), r.index.Slice()
-	from, to := 0, len(index)-1
-	if c > 0 {
-		from = int(firsts[c]>>r.shift) + 1
-	}
-	if c+1 < len(firsts) {
-		to = int(firsts[c+1] >> r.shift)
-	}
-	i := 0
-	for s := from; s <= to; s++ {
-		for i < len(features) && features[i] < uint32(s)<<r.shift {
-			i++
+	first, index := r.firsts.Slice()[c], r.index.Slice()[c*(chunkSlots+1):][:chunkSlots+1]
+	shift := max(0, bits.Len32(r.firsts.Slice()[c+1]-first-1)-slotBits)
+	next := 0
+	for i, f := range features {
+		for slot := int(f-first) >> shift; next <= slot; next++ {
+			index[next] = uint16(i)
 		}
-		atomic.StoreUint32(&index[s], uint32(c*chunkItems+i+1))
+	}
+	for ; next <= chunkSlots; next++ {
+		index[next] = uint16(len(features))
 	}
 }

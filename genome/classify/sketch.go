@@ -27,6 +27,7 @@ func program(o Options) *device.Program {
 		Files: []device.File{{Name: "classify.cu", Text: classifyCU}},
 		Defines: []device.Define{{Name: "CLASSIFY_K", Value: o.K}, {Name: "CLASSIFY_SKETCH", Value: o.Sketch},
 			{Name: "CLASSIFY_RANKS", Value: ranks}, {Name: "CLASSIFY_CHUNK", Value: chunkItems},
+			{Name: "CLASSIFY_CHUNK_SLOTS", Value: chunkSlots}, {Name: "CLASSIFY_CHUNK_SLOT_BITS", Value: slotBits},
 			{Name: "CLASSIFY_ONE_BIT", Value: oneBit}, {Name: "CLASSIFY_MANY_BIT", Value: manyBit},
 			{Name: "CLASSIFY_COUNT_SHIFT", Value: countShift},
 			{Name: "CLASSIFY_MOST_LOCATIONS", Value: mostLocations}, {Name: "CLASSIFY_READ_LANES", Value: readLanes}},
