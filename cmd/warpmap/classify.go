@@ -50,9 +50,11 @@ taxid|N in its header; assembly_summary*.txt, by the file's name; *.accession2ta
 lists, packed or not, are found in DIR and beside the genomes; those in DIR have the word. What none tells hangs on the
 root, and a warning says what and how much; if that is all, it is an error.
 
-With --devices several devices sketch the genomes. What a GPU has no room for goes to the host's memory. Features take 8
-bytes or so for each of their locations until the database is written. With --memory, or where memory is short, they go
-to temporary files, in the folder that TMPDIR names; the result is the same. The taxonomy and blocks of text come on top.
+With --devices several devices sketch the genomes. What a GPU has no room for goes to the host's memory.
+
+Features take 8 bytes or so for each of their locations until the database is written. With --memory, or where memory is
+short, they go to temporary files, in the folder that TMPDIR names; the result is the same. The taxonomy, and text that
+is being read, come on top.
 
 With --add the genomes join those that DB has; then DIR, if given, is for lists alone: the taxonomy is DB's. A DB that
 is there is replaced only with --force. The file appears, or is replaced, when it is whole.`

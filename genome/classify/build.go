@@ -195,11 +195,14 @@ func (b *Builder) Close() (err error) {
 	return err
 }
 
-// The least that MaxMemory can be, how many pairs are sorted at once at most, and memory below which blocks are smaller.
+// The least that MaxMemory can be; how many pairs are sorted at once at most; memory below which blocks are smaller; and
+// how many letters go to a device at once at most.
 const (
 	leastMemory = 32e6
-	mostPairs   = 1 << 24
+	mostPairs   = 1 << 23
+	somePairs   = 1 << 20 // beyond, there is room for all at once: growing by and by would leave much garbage behind
 	muchMemory  = 1 << 30
+	mostPiece   = muchMemory / 128
 )
 
 // setMemory sets MaxMemory.
@@ -217,6 +220,9 @@ func (b *Builder) setMemory() error {
 
 // pairsAtOnce is how many pairs are sorted at once: they take a quarter of the memory, with room for as many.
 func (b *Builder) pairsAtOnce() int { return int(min(mostPairs, b.MaxMemory/4/32)) }
+
+// piece is about how many letters go to a device at once.
+func (b *Builder) piece() int { return int(min(mostPiece, b.MaxMemory/128)) }
 
 // mergeBytes is the memory for merging: that which pairs had.
 func (b *Builder) mergeBytes() int64 { return b.MaxMemory / 4 }
@@ -240,7 +246,7 @@ func (b *Builder) Add(ctx context.Context, inputs []string, o genome.Options) (c
 		return counts, err
 	}
 	if o.BlockBytes == 0 && b.MaxMemory < muchMemory {
-		o.BlockBytes = int(b.MaxMemory / 128)
+		o.BlockBytes = b.piece()
 	}
 	if o.BlockBytes == 0 && b.shares[0].table != nil {
 		o.BlockBytes = 1 << 20 // on an H200 with 16 cores 2.6 G letters/s; blocks of 32 MiB had 1.6 when these had 2.0
@@ -312,14 +318,35 @@ func (b *Builder) cut(block *genome.Block) (*references, error) {
 	return r, nil
 }
 
-// add makes the pairs of a block, and releases it.
+// add makes the pairs of a block, and releases it. A long record, which is whole in its block, goes to the device in
+// pieces.
 func (w *placer) add(r *references) error {
 	defer r.block.Release()
-	features, err := w.run(r.windows, r.block.Text)
-	if err != nil || len(r.windows) == 0 {
+	for from := 0; from < len(r.windows); {
+		start, end, stop := r.windows[from].Start, from, uint32(0)
+		for end < len(r.windows) {
+			next := r.windows[end].Start + r.windows[end].Letters
+			if end > from && int(next-start) > w.b.piece() {
+				break
+			}
+			r.windows[end].Start -= start
+			stop = next
+			end++
+		}
+		if err := w.addPiece(r.windows[from:end], r.block.Text[start:stop], r.places[from:end]); err != nil {
+			return err
+		}
+		from = end
+	}
+	return nil
+}
+
+func (w *placer) addPiece(windows []window, text []byte, places []uint64) error {
+	features, err := w.run(windows, text)
+	if err != nil {
 		return err
 	}
-	at, err := w.places.put(w.d, w.st, r.places)
+	at, err := w.places.put(w.d, w.st, places)
 	if err != nil {
 		return err
 	}
@@ -334,8 +361,8 @@ func (w *placer) add(r *references) error {
 	if err := w.next.Fill(w.st, 0); err != nil {
 		return err
 	}
-	p := pairParams{features.Addr(), at.Addr(), uint64(len(r.windows)), keys.Addr(), values.Addr(), w.next.Addr()}
-	if err := w.k.pair.Launch(w.st, device.GridFor(int64(len(r.windows)), threads), &p); err != nil {
+	p := pairParams{features.Addr(), at.Addr(), uint64(len(windows)), keys.Addr(), values.Addr(), w.next.Addr()}
+	if err := w.k.pair.Launch(w.st, device.GridFor(int64(len(windows)), threads), &p); err != nil {
 		return err
 	}
 	n, err := w.next.Host(w.st)
@@ -355,13 +382,13 @@ func (w *placer) insert(keys device.Slice[uint32], values device.Slice[uint64]) 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.pairs > 0 && s.pairs+n > s.most {
-		err := s.list(w.st, newPacker(w.b.o.MaxLocations, func(r *packed) error {
+		p := newPacker(w.b.o.MaxLocations, func(r *packed) error {
 			w.b.mu.Lock()
 			w.b.runs = append(w.b.runs, r)
 			w.b.mu.Unlock()
 			return w.b.keep(r)
-		}))
-		if err != nil {
+		})
+		if err := errors.Join(s.list(w.st, p.putAll), p.finish()); err != nil {
 			return err
 		}
 		if err := s.table.Clear(); err != nil {
@@ -388,6 +415,9 @@ func (w *placer) collect(keys device.Slice[uint32], values device.Slice[uint64])
 			if err := b.pack(); err != nil {
 				return err
 			}
+		}
+		if len(b.pairs) == cap(b.pairs) && len(b.pairs) >= somePairs {
+			b.pairs = slices.Grow(b.pairs, b.pairsAtOnce()-len(b.pairs))
 		}
 		b.pairs = append(b.pairs, pair{f, w.locations[i]})
 	}
@@ -479,8 +509,8 @@ func (b *Builder) knowsNothing() error {
 // Extend makes a Builder that starts with the content of a database, so that more can be added. assignments is a folder
 // with assembly_summary*.txt and *.accession2taxid for what is added; if it is empty, headers tell, and the lists that
 // lie beside what is added. A feature that had more than MaxLocations locations keeps the first of them, and what is
-// added comes behind these. What the database has in a file stays there until Save or Database reads it, so the file must
-// not be written to before the Builder is closed; that a new file takes its name does no harm.
+// added comes behind these. What the database has in a file stays there until Save or Database reads it, which is an error
+// if somebody has written to the file. It does no harm if a new file takes its name.
 func Extend(d *device.Device, db *Database, assignments string, beside ...*device.Device) (*Builder, error) {
 	var dirs []string
 	if assignments != "" {

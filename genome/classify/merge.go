@@ -22,48 +22,83 @@ import (
 // listedAtOnce is how many features are brought from the device at once.
 const listedAtOnce = 1 << 20
 
-// list packs what a table has.
-func (s *share) list(st *device.Stream, to *packer) error {
+// list gives what a table has to each: features in order, some at a time, and where the locations of each begin.
+func (s *share) list(st *device.Stream, each func(features []uint32, begins, locations []uint64) error) error {
 	features, err := s.table.Keys()
 	if err != nil {
 		return err
 	}
 	features = sorted(features, nil, func(f uint32) uint32 { return f })
 	for part := range slices.Chunk(features, listedAtOnce) {
-		if err := s.listSome(st, to, part); err != nil {
+		begins, locations, err := s.locate(st, part)
+		if err != nil {
+			return err
+		}
+		if err := each(part, begins, locations); err != nil {
 			return err
 		}
 	}
-	return to.finish()
+	return nil
 }
 
-// listSome packs some features and their locations.
-func (s *share) listSome(st *device.Stream, to *packer, features []uint32) error {
+// locate brings the locations of features to the host, and where those of each begin, and the last end.
+func (s *share) locate(st *device.Stream, features []uint32) (begins, locations []uint64, err error) {
 	keys, err := frame.From(s.d, features)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	defer keys.Free()
 	at, values, err := s.table.FindAllOn(st, keys)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	defer at.Free()
 	defer values.Free()
 	p := sortParams{at.Addr(), values.Addr(), uint64(len(features))}
 	if err := s.k.sort.Launch(st, device.GridFor(int64(len(features)), threads), &p); err != nil {
-		return err
+		return nil, nil, err
 	}
-	begins, locations := make([]uint64, len(features)+1), make([]uint64, values.Len())
-	if err := errors.Join(frame.Download(st, begins, at), frame.Download(st, locations, values)); err != nil {
-		return err
-	}
-	for i, f := range features {
-		if err := to.put(f, locations[begins[i]:begins[i+1]]); err != nil {
-			return err
+	begins, locations = make([]uint64, len(features)+1), make([]uint64, values.Len())
+	return begins, locations, errors.Join(frame.Download(st, begins, at), frame.Download(st, locations, values))
+}
+
+// stream gives what a table has to take, while the next is brought to the host.
+func (s *share) stream(ctx context.Context, most int, take func(*chunk) error) error {
+	work, ctx := crash.WithContext(ctx)
+	full := make(chan *chunk, 1)
+	work.Go(func() error {
+		defer close(full)
+		return s.list(s.work[0].st, func(features []uint32, begins, locations []uint64) error {
+			x := &chunk{features: features}
+			for i := range features {
+				x.add(locations[begins[i]:begins[i+1]], most)
+			}
+			select {
+			case full <- x:
+				return nil
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		})
+	})
+	work.Go(func() error {
+		for x := range full {
+			if err := take(x); err != nil {
+				return err
+			}
 		}
+		return nil
+	})
+	return work.Wait()
+}
+
+// add adds the entry of a feature, and the first of its locations.
+func (x *chunk) add(locations []uint64, most int) {
+	l := locations[:min(len(locations), most)]
+	x.entries = append(x.entries, entryOf(l, len(x.locations)))
+	if len(l) > 1 {
+		x.locations = append(x.locations, l...)
 	}
-	return nil
 }
 
 // Database makes a database of the references, in host memory. If a feature has more locations than
@@ -121,25 +156,8 @@ func (b *Builder) build(ctx context.Context, take func(*chunk) error) error {
 	if err := b.setMemory(); err != nil {
 		return err
 	}
-	b.sort()
-	b.room, b.packer = nil, nil
-	var tables []*packed // those who add more want the tables as they are
-	defer func() { b.drop(tables) }()
-	for _, s := range b.shares {
-		if s.table == nil {
-			continue
-		}
-		p := newPacker(b.o.MaxLocations, func(r *packed) error {
-			tables = append(tables, r)
-			return b.keep(r)
-		})
-		if err := s.list(s.work[0].st, p); err != nil {
-			return err
-		}
-	}
-	m := &merge{runs: slices.Concat(b.runs, tables), pairs: b.pairs, base: b.base, most: b.o.MaxLocations}
 	features := 0
-	err := m.run(ctx, b.mergeBytes(), func(x *chunk) error {
+	err := b.merge(ctx, func(x *chunk) error {
 		features += len(x.features)
 		return take(x)
 	})
@@ -151,7 +169,33 @@ func (b *Builder) build(ctx context.Context, take func(*chunk) error) error {
 	return err
 }
 
-// merge puts together what runs have, and a database that is added to.
+// merge gives to take what tables, runs, pairs and a database that is added to have.
+func (b *Builder) merge(ctx context.Context, take func(*chunk) error) error {
+	b.sort()
+	b.room, b.packer = nil, nil
+	var tables []*packed // those who add more want the tables as they are
+	defer func() { b.drop(tables) }()
+	alone := len(b.shares) == 1 && len(b.runs) == 0 && len(b.pairs) == 0 && b.base == nil
+	for _, s := range b.shares {
+		if s.table == nil {
+			continue
+		}
+		if alone {
+			return s.stream(ctx, b.o.MaxLocations, take)
+		}
+		p := newPacker(b.o.MaxLocations, func(r *packed) error {
+			tables = append(tables, r)
+			return b.keep(r)
+		})
+		if err := errors.Join(s.list(s.work[0].st, p.putAll), p.finish()); err != nil {
+			return err
+		}
+	}
+	m := &merge{runs: slices.Concat(b.runs, tables), pairs: b.pairs, base: b.base, most: b.o.MaxLocations}
+	return m.run(ctx, b.mergeBytes(), take)
+}
+
+// merge puts together what runs and pairs have, and a database that is added to.
 type merge struct {
 	runs  []*packed
 	pairs []pair    // in the order of features
@@ -260,6 +304,7 @@ func (m *merge) run(ctx context.Context, memory int64, take func(*chunk) error) 
 type stretcher struct {
 	*merge
 	all, room []pair
+	locations []uint64 // of a feature
 	packed    []byte
 	x         chunk // of the base
 }
@@ -279,19 +324,15 @@ func (s *stretcher) make(of stretch, x *chunk) error {
 		for n < len(all) && all[n].feature == all[0].feature {
 			n++
 		}
-		place := len(x.locations)
+		s.locations = s.locations[:0]
 		for _, p := range all[:n] {
-			x.locations = append(x.locations, p.location)
+			s.locations = append(s.locations, p.location)
 		}
-		l := x.locations[place:]
-		if n > 1 && !slices.IsSorted(l) { // as it is of many placers
-			slices.Sort(l)
+		if !slices.IsSorted(s.locations) { // as they are of several placers
+			slices.Sort(s.locations)
 		}
-		l = l[:min(n, s.most)]
-		x.features, x.entries = append(x.features, all[0].feature), append(x.entries, entryOf(l, place))
-		if x.locations = x.locations[:place+len(l)]; len(l) == 1 {
-			x.locations = x.locations[:place]
-		}
+		x.features = append(x.features, all[0].feature)
+		x.add(s.locations, s.most)
 		all = all[n:]
 	}
 	return nil
@@ -414,8 +455,8 @@ func sorted[T any](a, room []T, feature func(T) uint32) []T {
 	return to
 }
 
-// radixSort sorts by the lowest bits of features, so many, in rounds of 11 bits, the low ones first. room is as long. The
-// result is there after an even number of rounds, and in a for a few features.
+// radixSort sorts by the lowest bits of features, so many, in rounds of 11 bits, the low ones first. room is as long.
+// The result is in room after an odd number of rounds; a few features need none.
 func radixSort[T any](a, room []T, width int, feature func(T) uint32) []T {
 	const digit = 11
 	if len(a) < 1<<digit/8 { // sooner sorted than counted

@@ -66,6 +66,16 @@ func (p *packer) put(feature uint32, locations []uint64) error {
 	return nil
 }
 
+// putAll packs features, whose locations begin, in order, where begins tells.
+func (p *packer) putAll(features []uint32, begins, locations []uint64) error {
+	for i, f := range features {
+		if err := p.put(f, locations[begins[i]:begins[i+1]]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // part is the one that features are now put in.
 func (p *packer) part() int { return p.run.first + len(p.run.begins) - 1 }
 

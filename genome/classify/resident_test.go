@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/genome"
+	"github.com/warpmap/warpmap/internal/files"
+	"github.com/warpmap/warpmap/internal/testenv"
 )
 
 // synthetic is a database of many features at random, of whom most have one location, in one target.
@@ -138,8 +140,8 @@ func TestLookups(t *testing.T) {
 	}
 }
 
-// lookUpSome looks features up, a few more each time.
-func lookUpSome(t *testing.T, name string, c *Classifier, want map[uint32]uint64, r *rand.Rand) {
+// lookUpSome looks features up, these or some at random, a few more each time.
+func lookUpSome(t *testing.T, name string, c *Classifier, want map[uint32]uint64, r *rand.Rand, these ...uint32) {
 	t.Helper()
 	w, err := c.NewWorker()
 	if err != nil {
@@ -155,6 +157,9 @@ func lookUpSome(t *testing.T, name string, c *Classifier, want map[uint32]uint64
 	}
 	for _, n := range []int{0, 1, 40, 3000, 40_000} {
 		features := []uint32{noFeature, 0, 1, noFeature - 1}
+		if len(these) > 0 {
+			features, n = these, 0
+		}
 		for range n {
 			f := r.Uint32()
 			if len(all) > 0 && r.IntN(3) > 0 {
@@ -228,5 +233,55 @@ func TestDamageChangesNoLine(t *testing.T) {
 	}
 	if found < 100 {
 		t.Errorf("%d damaged files are errors: want most", found)
+	}
+}
+
+// Places beyond 4 GiB of a file are found, and a read that needs them takes little of it.
+func TestLargeFile(t *testing.T) {
+	if !testenv.Long() {
+		t.Skip("WARPMAP_LONG=1 has it run, which takes 5 GB of disk")
+	}
+	db := synthetic(t, 0)
+	db.Options.MaxLocations = mostLocations
+	name := filepath.Join(t.TempDir(), "db")
+	const features, step = 18_000, 200_000
+	locations := make([]uint64, mostLocations)
+	err := files.WriteFile(name, func(f *os.File) error {
+		w := newWriter(f)
+		for i := range features {
+			for j := range locations {
+				locations[j] = uint64(i + j)
+			}
+			x := &chunk{features: []uint32{uint32(i * step)}}
+			x.add(locations, mostLocations)
+			if err := w.take(x); err != nil {
+				return err
+			}
+		}
+		return w.finish(db)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	opened, err := Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer opened.Close()
+	if s := opened.stored; s.about.Size() < 1<<32 || s.taken.Load() > 1<<20 {
+		t.Fatalf("%d bytes, of which %d were read", s.about.Size(), s.taken.Load())
+	}
+	c, err := NewClassifier(cpu(t), opened, QueryOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	want := map[uint32]uint64{(features - 1) * step: entryOf(locations, (features-1)*mostLocations)}
+	lookUpSome(t, "large", c, want, rand.New(rand.NewPCG(1, 9)), (features-1)*step, 1, noFeature-1)
+	r := c.parts[0].resident
+	for i, at := range r.locations.Slice()[(features-1)*mostLocations:] {
+		if at != uint64(features-1+i) {
+			t.Fatalf("location %d of the last feature is %x", i, at)
+		}
 	}
 }
