@@ -16,8 +16,8 @@ type batch struct {
 }
 
 // batchItems is how many features, and about how many locations, go to a GPU at once while the next are read. So many
-// fill its bus, and the host gives 150 MB for them.
-const batchItems = 4 << 20
+// fill its bus, and the host gives 80 MB for them.
+const batchItems = 2 << 20
 
 // batches reads all chunks of a file ahead of who takes them, into pinned memory, and calls take for each batch.
 func (db *Database) batches(d *device.Device, take func(b *batch) error) error {

@@ -195,8 +195,8 @@ func (b *Builder) Close() (err error) {
 	return err
 }
 
-// The least that MaxMemory can be; how many pairs are sorted at once at most; memory below which blocks are smaller; and
-// how many letters go to a device at once at most.
+// The least that MaxMemory can be; how many pairs are sorted at once at most; memory below which blocks are smaller;
+// and how many letters go to a device at once at most.
 const (
 	leastMemory = 32e6
 	mostPairs   = 1 << 23
@@ -509,8 +509,10 @@ func (b *Builder) knowsNothing() error {
 // Extend makes a Builder that starts with the content of a database, so that more can be added. assignments is a folder
 // with assembly_summary*.txt and *.accession2taxid for what is added; if it is empty, headers tell, and the lists that
 // lie beside what is added. A feature that had more than MaxLocations locations keeps the first of them, and what is
-// added comes behind these. What the database has in a file stays there until Save or Database reads it, which is an error
-// if somebody has written to the file. It does no harm if a new file takes its name.
+// added comes behind these.
+//
+// What the database has in a file stays there until Save or Database reads it: if somebody has written to the file by
+// then, that is an error. It does no harm that a new file has its name.
 func Extend(d *device.Device, db *Database, assignments string, beside ...*device.Device) (*Builder, error) {
 	var dirs []string
 	if assignments != "" {
