@@ -101,7 +101,7 @@ func TestFirstRuns(t *testing.T) {
 		{"kmers count genomes.fa -k 31 -C --out counts.wk",
 			"kmers.segment_counts kmers.segment_scatter kmers.sort_parts"},
 		{"classify build refs.db genomes.fa --taxonomy .", "classify.pairs classify.sketch"},
-		{"classify query refs.db reads.fa", "classify.decide classify.sketch warpcore.find warpcore.insert"},
+		{"classify query refs.db reads.fa", "classify.decide classify.look_up classify.sketch"},
 		{"join build.csv probe.csv --on k --out j.csv --table warpcore --filter off",
 			"warpcore.find warpcore.insert_new"},
 	} {

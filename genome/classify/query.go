@@ -187,7 +187,7 @@ func (c *Classifier) load(d *device.Device, share *Database) (p *part, err error
 	if err = both.Wait(); err != nil {
 		return p, err
 	}
-	if err = device.Ahead(p.k.sketch, p.k.decide); err != nil {
+	if err = p.k.ahead(d); err != nil {
 		return p, err
 	}
 	for _, x := range []struct {

@@ -59,6 +59,14 @@ func compile(d *device.Device, o Options) (k kernels, err error) {
 	return k, err
 }
 
+// ahead has the kernels of a query compiled that are not yet.
+func (k kernels) ahead(d *device.Device) error {
+	if resides(d) {
+		return device.Ahead(k.sketch, k.decide, k.lookUp)
+	}
+	return device.Ahead(k.sketch, k.decide)
+}
+
 // threads of a block. A thread has a window or a read.
 const threads = 128
 
