@@ -11,6 +11,7 @@ import (
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/genome"
+	"github.com/warpmap/warpmap/internal/crash"
 	"github.com/warpmap/warpmap/internal/files"
 	"github.com/warpmap/warpmap/internal/testenv"
 )
@@ -261,6 +262,77 @@ func lookUpSome(t *testing.T, name string, c *Classifier, want map[uint32]uint64
 			if got[i] != want[f] {
 				t.Fatalf("%s: feature %d of %d: entry %x, want %x", name, f, len(want), got[i], want[f])
 			}
+		}
+	}
+}
+
+// Workers that ask for chunks at the same time give the lines of a database in memory, and no chunk is read twice. One
+// that is damaged is an error of each call that needs it.
+func TestReadsBringChunks(t *testing.T) {
+	d := cpu(t)
+	references := relatives(rand.New(rand.NewPCG(1, 9)), 7, 60_000)
+	reads := sample(rand.New(rand.NewPCG(2, 9)), references, 3000)
+	db := build(t, d, Options{}, false, references)
+	if n := db.chunks(); n < 4 {
+		t.Fatalf("%d chunks: want some", n)
+	}
+	name := saved(t, db)
+	open := func(db *Database) *Classifier {
+		t.Helper()
+		c, err := NewClassifier(d, db, QueryOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	want, err := classifyAll(t, open(db), reads...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opened, err := Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer opened.Close()
+	c := open(opened)
+	directory := opened.stored.taken.Load()
+	var work crash.Group
+	for range 4 {
+		work.Go(func() error {
+			if got, err := classifyAll(t, c, reads...); err != nil || got != want {
+				return fmt.Errorf("other lines than by a database in memory, or an error: %w", err)
+			}
+			return nil
+		})
+	}
+	if err := work.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Load(); err != nil {
+		t.Fatal(err)
+	}
+	chunks := int64(len(db.features)*12 + len(db.locations)*8)
+	if n := opened.stored.taken.Load() - directory; n != chunks {
+		t.Errorf("%d bytes of chunks are read: want all once, %d", n, chunks)
+	}
+
+	whole, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole[opened.stored.begins(1)[1]]++
+	write(t, name, string(whole))
+	damaged, err := Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer damaged.Close()
+	c = open(damaged)
+	for range 3 {
+		got, err := classifyAll(t, c, reads...)
+		if wantInputError(t, err); got != "" {
+			t.Errorf("lines of a damaged database: %.100s", got)
 		}
 	}
 }
