@@ -35,14 +35,13 @@ struct Resident {
             __atomic_store_n(at<u32>(p.wanted) + chunk, 1u, __ATOMIC_RELAXED);
             return false;
         }
-        to = chunk << CLASSIFY_BUCKET_BITS | hash_in_chunk(feature) >> (32 - CLASSIFY_BUCKET_BITS);
+        to = chunk * CLASSIFY_BUCKETS + (u32)((u64)hash_in_chunk(feature) * CLASSIFY_BUCKETS >> 32);
         ask(to);
         return true;
     }
     inline void ask(u32 i) const { prefetch_line(p.buckets + (u64)i * sizeof(bucket)); }
     static inline u32 next(u32 i) {
-        constexpr u32 LAST = (1u << CLASSIFY_BUCKET_BITS) - 1;
-        return (i & ~LAST) | ((i + 1) & LAST);
+        return ++i % CLASSIFY_BUCKETS ? i : i - CLASSIFY_BUCKETS;
     }
     // entry gives a feature's entry, 0 where there is none, or LATER where one of the next buckets may have it.
     inline u64 entry(u32 feature, u32 i) const {
@@ -54,7 +53,7 @@ struct Resident {
             which |= j & (0 - hit);
         }
         if (same) return b.entries[which];
-        if (!(b.passed >> (hash_in_chunk(feature) >> (32 - CLASSIFY_BUCKET_BITS - 5)) % 32 & 1)) return 0;
+        if (!(b.passed >> hash_in_chunk(feature) % 32 & 1)) return 0;
         ask(next(i));
         return LATER;
     }

@@ -53,7 +53,7 @@ func readsProgram(o Options) *device.Program {
 	return &device.Program{
 		Name:  "classify-reads",
 		Files: []device.File{{Name: "reads.cu", Text: readsCU}, {Name: "classify.cuh", Text: classifyCUH}},
-		Defines: append(defines(o), device.Define{Name: "CLASSIFY_BUCKET_BITS", Value: bucketBits},
+		Defines: append(defines(o), device.Define{Name: "CLASSIFY_BUCKETS", Value: chunkBuckets},
 			device.Define{Name: "CLASSIFY_BUCKET_ITEMS", Value: bucketItems},
 			device.Define{Name: "CLASSIFY_BUCKET_FACTOR", Value: bucketFactor},
 			device.Define{Name: "CLASSIFY_FILTER_BITS", Value: filterBits}),
