@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -51,6 +52,10 @@ root, and a warning says what and how much; if that is all, it is an error.
 
 With --devices several devices sketch the genomes. What a GPU has no room for goes to the host's memory.
 
+Features take 8 bytes or so for each of their locations until the database is written. With --memory, or where memory is
+short, they go to temporary files, in the folder that TMPDIR names; the result is the same. The taxonomy, and text that
+is being read, come on top.
+
 With --add the genomes join those that DB has; then DIR, if given, is for lists alone: the taxonomy is DB's. A DB that
 is there is replaced only with --force. The file appears, or is replaced, when it is whole.`
 
@@ -66,6 +71,7 @@ type buildFlags struct {
 	taxonomy                string
 	add, force, quiet, skip bool
 	threads                 int
+	memory                  int64
 	over                    several
 }
 
@@ -102,6 +108,9 @@ func (b *buildFlags) check(cmd *cobra.Command, args []string) error {
 			read = append(read, filepath.Join(b.taxonomy, e.Name()))
 		}
 	}
+	if b.memory < 0 {
+		return fmt.Errorf("--memory %d: want a size, such as 2GB", b.memory)
+	}
 	if err := checkRegular(read, args[1:], output{"DB", args[0]}); err != nil {
 		return err
 	}
@@ -133,6 +142,13 @@ func (b *buildFlags) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	defer builder.Close()
+	if builder.MaxMemory = b.memory; b.memory == 0 {
+		free, _ := device.HostMemory()
+		builder.MaxMemory = max(free/2, 1<<30)
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m) // of the taxonomy
+	defer collectWithin(builder.MaxMemory + int64(m.HeapAlloc) + 128<<20)()
 	bar := newSpinner(cmd)
 	defer bar.clear()
 	builder.Progress = func(letters int64) { bar.set("sketching", letters, -1, "letters") }
@@ -140,21 +156,14 @@ func (b *buildFlags) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	bar.set("sorting", 0, -1, "")
-	db, err := builder.Database()
-	if err != nil {
-		return err
-	}
-	if err := cmd.Context().Err(); err != nil {
-		return err
-	}
 	bar.set("writing", 0, -1, "")
-	if err := db.Save(args[0]); err != nil {
+	s, err := builder.Save(cmd.Context(), args[0])
+	if err != nil {
 		return err
 	}
 	bar.clear()
 	tellUnknown(warnings, builder, counts.Records)
-	return classifyStats(cmd, cmd.ErrOrStderr(), db, time.Since(begin))
+	return classifyStats(cmd, cmd.ErrOrStderr(), builder.Options(), s, time.Since(begin))
 }
 
 // tellUnknown tells of sequences of which nobody knows what they are of.
@@ -181,6 +190,8 @@ func (b *buildFlags) flags(cmd *cobra.Command) {
 	f.IntVarP(&b.o.Window, "window", "w", 127, "letters of a window")
 	f.IntVar(&b.o.Stride, "stride", 0, "letters from one window to the next; left out, window - k + 1")
 	f.IntVar(&b.o.MaxLocations, "max-locations", 254, "keep no more locations of a feature than the first so many")
+	f.Var(&size{&b.memory}, "memory",
+		"features take no more than about this of the host's memory, such as 2GB; left out, half of what is free")
 	threadsFlag(cmd, &b.threads)
 	skipBrokenFlag(cmd, &b.skip)
 	quietFlag(cmd, &b.quiet)
@@ -214,25 +225,26 @@ func classifyInfoCommand() *cobra.Command {
 				return err
 			}
 			defer db.Close()
-			return classifyStats(cmd, cmd.OutOrStdout(), db, 0)
+			if err := db.Check(); err != nil {
+				return err
+			}
+			return classifyStats(cmd, cmd.OutOrStdout(), db.Options, db.Stats(), 0)
 		},
 	}
 }
 
-func classifyStats(cmd *cobra.Command, w io.Writer, db *classify.Database, took time.Duration) error {
-	s := db.Stats()
+func classifyStats(cmd *cobra.Command, w io.Writer, o classify.Options, s classify.Stats, took time.Duration) error {
 	if jsonFlag(cmd) {
 		return printJSON(cmd.OutOrStdout(), struct {
 			classify.Options
 			classify.Stats
 			Seconds float64 `json:"seconds,omitempty"`
-		}{db.Options, s, took.Seconds()})
+		}{o, s, took.Seconds()})
 	}
 	var text bytes.Buffer // go-pretty does not tell what cannot be written
 	t := table.NewWriter()
 	t.SetOutputMirror(&text)
 	t.SetStyle(table.StyleLight)
-	o := db.Options
 	t.AppendRow(table.Row{"sketches", fmt.Sprintf("%d of %d-mers in windows of %d letters, one every %d", o.Sketch, o.K,
 		o.Window, o.Stride)})
 	t.AppendRow(table.Row{"sequences", humanize.Comma(int64(s.Targets))})

@@ -209,3 +209,51 @@ func writeRows(t *testing.T, name string, n int, row func(i int) (k, v any)) {
 		t.Fatal(err)
 	}
 }
+
+// --memory is a bound of a build, too, of one genome that takes several times as much, and of one that is added to it.
+// The database is the same as without it.
+func TestBuildKeepsToMemory(t *testing.T) {
+	testenv.ByTurns(t)
+	if anonymous(os.Getpid()) == 0 {
+		t.Skip("/proc does not tell")
+	}
+	dir := t.TempDir()
+	in := func(name string) string { return filepath.Join(dir, name) }
+	r := rand.New(rand.NewPCG(1, 13))
+	for i, name := range []string{"a.fa", "b.fa"} {
+		text := fmt.Appendf(nil, ">%s taxid|2\n", name)
+		for range 40_000_000 - 20_000_000*i {
+			text = append(text, "ACGT"[r.IntN(4)])
+		}
+		if err := os.WriteFile(in(name), append(text, '\n'), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	taxonomy := t.TempDir()
+	if err := os.WriteFile(filepath.Join(taxonomy, "nodes.dmp"), []byte("1\t|\t1\t|\tno rank\t|\n2\t|\t1\t|\tspecies\t|\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const bound = 50_000_000
+	build := func(args ...string) int64 {
+		t.Helper()
+		peak, says, err := peakOf(append([]string{"classify", "build", "--device", "cpu", "--threads", "2", "--quiet",
+			"--taxonomy", taxonomy}, args...)...)
+		if err != nil {
+			t.Fatal(err, says)
+		}
+		return peak
+	}
+	free := build(in("free.db"), in("a.fa"), in("b.fa"))
+	for _, args := range [][]string{{in("bound.db"), in("a.fa")}, {in("bound.db"), in("b.fa"), "--add"}} {
+		peak := build(append(args, "--memory", fmt.Sprint(bound))...)
+		if most := int64(bound)*13/10 + 150e6; peak > most {
+			t.Errorf("%v: a peak of %d, want %d at most; %d without a bound", args, peak, most, free)
+		}
+		t.Logf("%v: a peak of %d; %d without a bound", args, peak, free)
+	}
+	a, _ := os.ReadFile(in("free.db"))
+	b, _ := os.ReadFile(in("bound.db"))
+	if len(a) == 0 || !bytes.Equal(a, b) {
+		t.Error("bounded memory makes another database")
+	}
+}

@@ -106,6 +106,9 @@ func (s *serveFlags) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	defer c.Close()
+	if err := c.Load(); err != nil { // what comes later must not be an error of requests
+		return err
+	}
 	server, err := serve.New(c, devices[0], s.o)
 	if err != nil {
 		return err

@@ -63,13 +63,13 @@ func TestColumnsThatNoMemoryHolds(t *testing.T) {
 	if err := json.Unmarshal(whole[headBytes:headBytes+n], &d); err != nil {
 		t.Fatal(err)
 	}
-	d.Sections[3].Bytes = 1 << 41
+	d.Sections[1].Bytes = 1 << 41
 	text, err := json.Marshal(d)
 	if err != nil {
 		t.Fatal(err)
 	}
 	name := filepath.Join(t.TempDir(), "db")
-	write(t, name, string(head(text))+string(text))
+	write(t, name, string(head(version, text))+string(text))
 	if err := os.Truncate(name, 1<<42); err != nil {
 		t.Skip(err)
 	}

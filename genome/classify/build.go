@@ -40,6 +40,10 @@ type pair struct {
 type Builder struct {
 	// Progress, if not nil, is called after each block of Add with the number of letters so far.
 	Progress func(letters int64)
+	// MaxMemory is about how many bytes of the host's memory features take; what is beyond goes to temporary files,
+	// where TMPDIR says. The taxonomy, the names of references, and blocks of text come on top. Add sets it to half of
+	// what is free if it is 0.
+	MaxMemory int64
 
 	o        Options
 	taxonomy *Taxonomy
@@ -53,9 +57,16 @@ type Builder struct {
 	lacking  int    // of these, that have a number which the taxonomy lacks
 	lacks    uint32 // one such
 	shares   []*share
+	base     *Database // that is added to
 	mu       sync.Mutex
 	pairs    []pair    // of CPU devices, where sorting them takes a tenth of a table's time
-	full     []*listed // of tables that were full
+	room     []pair    // to sort them
+	packer   *packer   // for the pairs
+	runs     []*packed // those before them, and those of tables that were full
+	kept     sync.Mutex
+	packed   int64    // bytes of runs in memory
+	file     *os.File // for those that it has no room for
+	written  int64    // to the file
 }
 
 // share is what one device has of a database that is being made.
@@ -78,6 +89,9 @@ type placer struct {
 	keys   memory[uint32]
 	values memory[uint64]
 	next   device.Slice[uint64]
+
+	features  []uint32 // pairs that were taken to the host
+	locations []uint64
 }
 
 // pairRoom is the memory that a pair in a table may take while the table grows: slots of 24 bytes, half of them free,
@@ -149,6 +163,9 @@ func newBuilder(devices []*device.Device, t *Taxonomy, a *assigner, o Options, t
 	return b, nil
 }
 
+// Options are those of the database, with the values that stand for zeros.
+func (b *Builder) Options() Options { return b.o }
+
 // Close frees the devices' memory.
 func (b *Builder) Close() (err error) {
 	for _, s := range b.shares {
@@ -167,8 +184,48 @@ func (b *Builder) Close() (err error) {
 		}
 	}
 	b.shares = nil
+	if b.file != nil {
+		err = errors.Join(err, b.file.Close())
+		b.file = nil
+	}
+	if b.base != nil && b.base.stored != nil {
+		err = errors.Join(err, b.base.stored.release())
+	}
+	b.base = nil
 	return err
 }
+
+// The least that MaxMemory can be; how many pairs are sorted at once at most; memory below which blocks are smaller;
+// and how many letters go to a device at once at most.
+const (
+	leastMemory = 32e6
+	mostPairs   = 1 << 23
+	somePairs   = 1 << 20 // beyond, there is room for all at once: growing by and by would leave much garbage behind
+	muchMemory  = 1 << 30
+	mostPiece   = muchMemory / 128
+)
+
+// setMemory sets MaxMemory.
+func (b *Builder) setMemory() error {
+	if b.MaxMemory == 0 {
+		free, _ := device.HostMemory()
+		b.MaxMemory = max(free/2, leastMemory)
+	}
+	if b.MaxMemory < leastMemory {
+		return fmt.Errorf("memory of %s: want %s or more, or 0 for half of what is free", device.Bytes(b.MaxMemory),
+			device.Bytes(leastMemory))
+	}
+	return nil
+}
+
+// pairsAtOnce is how many pairs are sorted at once: they take a quarter of the memory, with room for as many.
+func (b *Builder) pairsAtOnce() int { return int(min(mostPairs, b.MaxMemory/4/32)) }
+
+// piece is about how many letters go to a device at once.
+func (b *Builder) piece() int { return int(min(mostPiece, b.MaxMemory/128)) }
+
+// mergeBytes is the memory for merging: that which pairs had.
+func (b *Builder) mergeBytes() int64 { return b.MaxMemory / 4 }
 
 // references are a block, its windows, and the location of each.
 type references struct {
@@ -185,6 +242,12 @@ type references struct {
 //
 // Errors: what genome.Read returns; *device.OutOfMemoryError; *table.FullError.
 func (b *Builder) Add(ctx context.Context, inputs []string, o genome.Options) (counts genome.Counts, err error) {
+	if err := b.setMemory(); err != nil {
+		return counts, err
+	}
+	if o.BlockBytes == 0 && b.MaxMemory < muchMemory {
+		o.BlockBytes = b.piece()
+	}
 	if o.BlockBytes == 0 && b.shares[0].table != nil {
 		o.BlockBytes = 1 << 20 // on an H200 with 16 cores 2.6 G letters/s; blocks of 32 MiB had 1.6 when these had 2.0
 	}
@@ -255,14 +318,35 @@ func (b *Builder) cut(block *genome.Block) (*references, error) {
 	return r, nil
 }
 
-// add makes the pairs of a block, and releases it.
+// add makes the pairs of a block, and releases it. A long record, which is whole in its block, goes to the device in
+// pieces.
 func (w *placer) add(r *references) error {
 	defer r.block.Release()
-	features, err := w.run(r.windows, r.block.Text)
-	if err != nil || len(r.windows) == 0 {
+	for from := 0; from < len(r.windows); {
+		start, end, stop := r.windows[from].Start, from, uint32(0)
+		for end < len(r.windows) {
+			next := r.windows[end].Start + r.windows[end].Letters
+			if end > from && int(next-start) > w.b.piece() {
+				break
+			}
+			r.windows[end].Start -= start
+			stop = next
+			end++
+		}
+		if err := w.addPiece(r.windows[from:end], r.block.Text[start:stop], r.places[from:end]); err != nil {
+			return err
+		}
+		from = end
+	}
+	return nil
+}
+
+func (w *placer) addPiece(windows []window, text []byte, places []uint64) error {
+	features, err := w.run(windows, text)
+	if err != nil {
 		return err
 	}
-	at, err := w.places.put(w.d, w.st, r.places)
+	at, err := w.places.put(w.d, w.st, places)
 	if err != nil {
 		return err
 	}
@@ -277,8 +361,8 @@ func (w *placer) add(r *references) error {
 	if err := w.next.Fill(w.st, 0); err != nil {
 		return err
 	}
-	p := pairParams{features.Addr(), at.Addr(), uint64(len(r.windows)), keys.Addr(), values.Addr(), w.next.Addr()}
-	if err := w.k.pair.Launch(w.st, device.GridFor(int64(len(r.windows)), threads), &p); err != nil {
+	p := pairParams{features.Addr(), at.Addr(), uint64(len(windows)), keys.Addr(), values.Addr(), w.next.Addr()}
+	if err := w.k.pair.Launch(w.st, device.GridFor(int64(len(windows)), threads), &p); err != nil {
 		return err
 	}
 	n, err := w.next.Host(w.st)
@@ -298,13 +382,15 @@ func (w *placer) insert(keys device.Slice[uint32], values device.Slice[uint64]) 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.pairs > 0 && s.pairs+n > s.most {
-		l, err := s.list(w.st, w.b.o)
-		if err != nil {
+		p := newPacker(w.b.o.MaxLocations, func(r *packed) error {
+			w.b.mu.Lock()
+			w.b.runs = append(w.b.runs, r)
+			w.b.mu.Unlock()
+			return w.b.keep(r)
+		})
+		if err := errors.Join(s.list(w.st, p.putAll), p.finish()); err != nil {
 			return err
 		}
-		w.b.mu.Lock()
-		w.b.full = append(w.b.full, l)
-		w.b.mu.Unlock()
 		if err := s.table.Clear(); err != nil {
 			return err
 		}
@@ -316,19 +402,24 @@ func (w *placer) insert(keys device.Slice[uint32], values device.Slice[uint64]) 
 
 // collect takes pairs to the host.
 func (w *placer) collect(keys device.Slice[uint32], values device.Slice[uint64]) error {
-	features, err := keys.Host(w.st)
-	if err != nil {
+	n := keys.Len()
+	w.features, w.locations = slices.Grow(w.features[:0], n)[:n], slices.Grow(w.locations[:0], n)[:n]
+	if err := errors.Join(keys.Read(w.st, w.features), values.Read(w.st, w.locations)); err != nil {
 		return err
 	}
-	locations, err := values.Host(w.st)
-	if err != nil {
-		return err
-	}
-	w.b.mu.Lock()
-	defer w.b.mu.Unlock()
-	w.b.pairs = slices.Grow(w.b.pairs, len(features))
-	for i, f := range features {
-		w.b.pairs = append(w.b.pairs, pair{f, locations[i]})
+	b := w.b
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i, f := range w.features {
+		if len(b.pairs) >= b.pairsAtOnce() {
+			if err := b.pack(); err != nil {
+				return err
+			}
+		}
+		if len(b.pairs) == cap(b.pairs) && len(b.pairs) >= somePairs {
+			b.pairs = slices.Grow(b.pairs, b.pairsAtOnce()-len(b.pairs))
+		}
+		b.pairs = append(b.pairs, pair{f, w.locations[i]})
 	}
 	return nil
 }
@@ -419,6 +510,9 @@ func (b *Builder) knowsNothing() error {
 // with assembly_summary*.txt and *.accession2taxid for what is added; if it is empty, headers tell, and the lists that
 // lie beside what is added. A feature that had more than MaxLocations locations keeps the first of them, and what is
 // added comes behind these.
+//
+// What the database has in a file stays there until Save or Database reads it: if somebody has written to the file by
+// then, that is an error. It does no harm that a new file has its name.
 func Extend(d *device.Device, db *Database, assignments string, beside ...*device.Device) (*Builder, error) {
 	var dirs []string
 	if assignments != "" {
@@ -436,17 +530,9 @@ func Extend(d *device.Device, db *Database, assignments string, beside ...*devic
 		return nil, err
 	}
 	b.targets, b.letters = slices.Clone(db.targets), db.letters
-	features, _ := db.lengths()
-	l := &listed{features: make([]uint32, 0, features), ends: make([]uint64, 0, features),
-		locations: make([]uint64, 0, db.Stats().Locations)}
-	err = db.Each(func(f uint32, locations []uint64) {
-		l.features, l.locations = append(l.features, f), append(l.locations, locations...)
-		l.ends = append(l.ends, uint64(len(l.locations)))
-	})
-	if err != nil {
-		return nil, errors.Join(err, b.Close())
+	if b.base = db; db.stored != nil {
+		db.stored.use()
 	}
-	b.full = append(b.full, l)
 	return b, nil
 }
 

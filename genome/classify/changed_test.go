@@ -92,6 +92,9 @@ func TestChangedFile(t *testing.T) {
 			}
 			defer loaded.Close()
 			before := lines(loaded)
+			if err := loaded.Load(); err != nil {
+				t.Fatal(err)
+			}
 			if err := opened.Changed(); err != nil {
 				t.Error(err)
 			}
@@ -120,22 +123,28 @@ func TestChangedFile(t *testing.T) {
 				t.Error(d)
 			}
 			c, err := NewClassifier(d, opened, QueryOptions{})
-			tell("NewClassifier", err)
-			if err == nil {
-				if lines(c) != before {
-					t.Error("a classifier of the file says other lines")
-				}
-				c.Close()
+			if err != nil {
+				t.Fatal(err)
 			}
+			err = c.Load()
+			tell("Load", err)
+			if err == nil && lines(c) != before {
+				t.Error("a classifier of the file says other lines")
+			}
+			c.Close()
 			c, err = NewClassifier(d, opened, QueryOptions{}, other)
 			tell("NewClassifier of two devices", err)
 			if err == nil {
 				c.Close()
 			}
 			b, err := Extend(d, opened, "")
-			tell("Extend", err)
-			if err == nil {
-				b.Close()
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = b.Database()
+			tell("Database", err)
+			if err := b.Close(); err != nil {
+				t.Error(err)
 			}
 			tell("Save", opened.Save(filepath.Join(t.TempDir(), "copy")))
 		})
@@ -172,7 +181,11 @@ func TestSeveralChunks(t *testing.T) {
 	if opened.Stats() != db.Stats() {
 		t.Errorf("%+v; want %+v", opened.Stats(), db.Stats())
 	}
-	again, err := opened.inMemory()
+	again := &Database{}
+	err = opened.Each(func(f uint32, l []uint64) {
+		again.features = append(again.features, f)
+		again.append(l)
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,10 +199,9 @@ func TestSeveralChunks(t *testing.T) {
 	same("Each", again.features, again.entries, again.locations)
 	var features []uint32
 	var entries, locations []uint64
-	err = opened.stored.batches(2, func(b *batch) error {
-		if b.locations == nil {
-			features, entries = append(features, b.features...), append(entries, b.entries...)
-		}
+	d := cpu(t)
+	err = opened.batches(d, func(b *batch) error {
+		features, entries = append(features, b.features...), append(entries, b.entries...)
 		locations = append(locations, b.locations...)
 		return nil
 	})
@@ -198,7 +210,7 @@ func TestSeveralChunks(t *testing.T) {
 	}
 	same("batches", features, entries, locations)
 	stop := errors.New("stop")
-	if err := opened.stored.batches(2, func(b *batch) error { return stop }); err != stop {
+	if err := opened.batches(d, func(b *batch) error { return stop }); err != stop {
 		t.Error(err)
 	}
 }

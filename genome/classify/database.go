@@ -33,53 +33,61 @@ type Database struct {
 
 // A file is a head of headBytes: magic, version, length and checksum of a description in JSON, checksum of these; the
 // description; the sections it names, each at a multiple of sectionAlign. All numbers have their low byte first.
+//
+// The first section has the chunks, one after the other: the features of a chunk, their entries, and the locations of
+// those with several. Version 1 had a section for all features, one for all entries, and one for all locations.
 const (
 	magic        = "warpclas"
-	version      = 1
+	version      = 2
 	headBytes    = 64
 	sectionAlign = 4096
 )
 
 type description struct {
-	Options  Options   `json:"options"`
-	Letters  int64     `json:"letters"`
-	Sections []section `json:"sections"`
+	Options   Options   `json:"options"`
+	Letters   int64     `json:"letters"`
+	Features  int       `json:"features,omitempty"`
+	Locations int       `json:"locations,omitempty"` // of features with several
+	Content   content   `json:"content,omitzero"`
+	Sections  []section `json:"sections"`
 }
 
 type section struct {
 	Name   string `json:"name"`
 	Offset int64  `json:"offset"` // from the end of the description, rounded up
 	Bytes  int64  `json:"bytes"`
-	Sum    uint32 `json:"crc32c"`
+	Sum    uint32 `json:"crc32c"` // 0 for the chunks, whose sums are in a section
 }
 
-// columns are a database as arrays.
+// columns are what a file has beside the chunks, as arrays.
 type columns struct {
-	Features                      []uint32
-	Entries, Locations            []uint64
 	TargetTaxa, TargetWindows     []uint32
 	TargetNames, TaxonNames       []byte
 	TargetNameEnds, TaxonNameEnds []uint64
 	TaxonIDs, TaxonParents        []uint32
 	TaxonRanks                    []byte
 	MergedFrom, MergedTo          []uint32
+	Firsts, Sums                  []uint32
+	Places                        []uint64
 }
 
-// each visits the columns, by address, in the order that they have in a file.
-func (c *columns) each(visit func(name string, column any) error) error {
-	for _, f := range []struct {
-		name   string
-		column any
-	}{{"features", &c.Features}, {"entries", &c.Entries}, {"locations", &c.Locations}, {"target_taxa", &c.TargetTaxa},
-		{"target_windows", &c.TargetWindows}, {"target_names", &c.TargetNames}, {"target_name_ends", &c.TargetNameEnds},
-		{"taxon_ids", &c.TaxonIDs}, {"taxon_parents", &c.TaxonParents}, {"taxon_ranks", &c.TaxonRanks}, {"taxon_names",
-			&c.TaxonNames},
-		{"taxon_name_ends", &c.TaxonNameEnds}, {"merged_from", &c.MergedFrom}, {"merged_to", &c.MergedTo}} {
-		if err := visit(f.name, f.column); err != nil {
-			return fmt.Errorf("%s: %w", f.name, err)
-		}
+// namedColumn is a section of a file. Its column is the address of an array, or nil where the section has chunks.
+type namedColumn struct {
+	name   string
+	column any
+}
+
+// of are the sections of a version, in the order that they have in a file.
+func (c *columns) of(version uint32) []namedColumn {
+	all := []namedColumn{{"target_taxa", &c.TargetTaxa}, {"target_windows", &c.TargetWindows},
+		{"target_names", &c.TargetNames}, {"target_name_ends", &c.TargetNameEnds}, {"taxon_ids", &c.TaxonIDs},
+		{"taxon_parents", &c.TaxonParents}, {"taxon_ranks", &c.TaxonRanks}, {"taxon_names", &c.TaxonNames},
+		{"taxon_name_ends", &c.TaxonNameEnds}, {"merged_from", &c.MergedFrom}, {"merged_to", &c.MergedTo}}
+	if version == 1 {
+		return append([]namedColumn{{"features", nil}, {"entries", nil}, {"locations", nil}}, all...)
 	}
-	return nil
+	return append(append([]namedColumn{{"chunks", nil}}, all...), namedColumn{"chunk_firsts", &c.Firsts},
+		namedColumn{"chunk_places", &c.Places}, namedColumn{"chunk_sums", &c.Sums})
 }
 
 // raw is the memory of a column as bytes.
@@ -119,8 +127,7 @@ func setBytes(column any, b []byte) (err error) {
 }
 
 func (db *Database) columns() *columns {
-	c := &columns{Features: db.features, Entries: db.entries, Locations: db.locations, TaxonIDs: db.taxonomy.ids,
-		TaxonParents: db.taxonomy.parents}
+	c := &columns{TaxonIDs: db.taxonomy.ids, TaxonParents: db.taxonomy.parents}
 	for _, t := range db.targets {
 		c.TargetTaxa, c.TargetWindows = append(c.TargetTaxa, t.taxon), append(c.TargetWindows, t.windows)
 		c.TargetNames = append(c.TargetNames, t.name...)
@@ -144,43 +151,24 @@ func (db *Database) Save(name string) error {
 	if err := files.CheckRegular(name); err != nil {
 		return err
 	}
-	db, err := db.inMemory()
-	if err != nil {
-		return err
-	}
-	return files.WriteFile(name, db.write)
-}
-
-func (db *Database) write(f *os.File) error {
-	c, d := db.columns(), description{Options: db.Options, Letters: db.letters}
-	at := int64(0)
-	c.each(func(name string, column any) error {
-		b := bytesOf(column)
-		d.Sections = append(d.Sections, section{name, at, int64(len(b)), checksum(b)})
-		at = aligned(at + int64(len(b)))
-		return nil
-	})
-	text, err := json.Marshal(d)
-	if err != nil {
-		return err
-	}
-	if _, err = f.Write(head(text)); err != nil {
-		return err
-	}
-	if _, err = f.Write(text); err != nil {
-		return err
-	}
-	begin, i := aligned(int64(headBytes+len(text))), 0
-	return c.each(func(_ string, column any) error {
-		_, err := f.WriteAt(bytesOf(column), begin+d.Sections[i].Offset)
-		i++
-		return err
+	return files.WriteFile(name, func(f *os.File) error {
+		w := newWriter(f)
+		x := &chunk{}
+		for c := range db.chunks() {
+			if err := db.chunk(c, x); err != nil {
+				return err
+			}
+			if err := w.take(x); err != nil {
+				return err
+			}
+		}
+		return w.finish(db)
 	})
 }
 
 func aligned(n int64) int64 { return (n + sectionAlign - 1) / sectionAlign * sectionAlign }
 
-func head(text []byte) []byte {
+func head(version uint32, text []byte) []byte {
 	h := append(make([]byte, 0, headBytes), magic...)
 	h = binary.LittleEndian.AppendUint32(h, version)
 	h = binary.LittleEndian.AppendUint64(h, uint64(len(text)))
@@ -189,17 +177,19 @@ func head(text []byte) []byte {
 	return binary.LittleEndian.AppendUint32(h, crc32.Checksum(h, castagnoli))
 }
 
-// Open opens a database's file, and checks its checksums: a changed byte is an error. Cost: the whole file is read. Its
-// long columns stay in the file, and calls that need them read them again. The caller closes the Database. It does no
-// harm if others write to the file, cut it off or replace it: see Changed.
+// Open opens a database's file. Cost: the taxonomy and the targets are read, and a thousandth of the rest; of a file
+// that warpmap 0.1.0 made, everything. What a call needs of the rest is read and checked then, so a changed byte is an
+// error of the first call that would use it; Check looks for one everywhere. The caller closes the Database. It does no
+// harm if others replace the file. If they write to it or cut it off, what was read of it stays good, and a call that
+// needs more is an error: see Changed.
 //
 // Errors: *genome.InputError, also for a file that is no database, is of another version, or is damaged.
 func Open(name string) (*Database, error) {
 	db, err := open(name)
-	if err != nil {
-		return nil, &genome.InputError{Input: name, Err: err}
+	if input := (*genome.InputError)(nil); err != nil && !errors.As(err, &input) {
+		err = &genome.InputError{Input: name, Err: err}
 	}
-	return db, nil
+	return db, err
 }
 
 func open(name string) (*Database, error) {
@@ -208,7 +198,8 @@ func open(name string) (*Database, error) {
 		return nil, err
 	}
 	db := &Database{stored: &stored{name: name, file: f}}
-	if err := db.read(); err != nil {
+	db.stored.use()
+	if err := db.open(); err != nil {
 		f.Close()
 		return nil, err
 	}
@@ -222,88 +213,20 @@ func errDamaged(what string) error {
 // mostDescription is how long a description may be. Those that are written have some thousand bytes.
 const mostDescription = 1 << 20
 
-func (db *Database) read() (err error) {
-	f, h := db.stored.file, make([]byte, headBytes)
-	if _, err := io.ReadFull(f, h); err != nil || !bytes.HasPrefix(h, []byte(magic)) {
-		return errors.New("not a database of classify: make one with classify build")
-	}
-	if v := binary.LittleEndian.Uint32(h[8:]); v != version {
-		return fmt.Errorf("a database of version %d: want %d; build it anew", v, version)
-	}
-	if db.stored.about, err = f.Stat(); err != nil {
-		return err
-	}
-	size := db.stored.about.Size()
-	n := binary.LittleEndian.Uint64(h[12:])
-	if n > mostDescription || int64(n) > size-headBytes {
-		return errDamaged("its head")
-	}
-	text, err := db.stored.bytes(headBytes, int64(n))
+// open reads what a file has beside the chunks.
+func (db *Database) open() error {
+	s, d, begin, err := db.describe()
 	if err != nil {
 		return err
 	}
-	if !bytes.Equal(head(text), h) {
-		return errDamaged("its head")
-	}
-	var d description
-	if err := json.Unmarshal(text, &d); err != nil {
-		return fmt.Errorf("its description: %w", err)
-	}
-	begin, c, i := aligned(int64(headBytes+n)), &columns{}, 0
-	last := int64(headBytes + n)
-	long := map[string]*longColumn{"features": &db.stored.features, "entries": &db.stored.entries,
-		"locations": &db.stored.locations}
-	var sums [3]uint32 // of the long columns
-	err = c.each(func(name string, column any) error {
-		if i >= len(d.Sections) || d.Sections[i].Name != name {
-			return errDamaged("the list of sections")
-		}
-		s := d.Sections[i]
-		if i < len(sums) {
-			sums[i] = s.Sum
-		}
-		i++
-		from := begin + s.Offset
-		if s.Bytes == 0 {
-			return nil
-		}
-		if s.Offset < 0 || s.Offset%sectionAlign != 0 || from != aligned(last) || s.Bytes < 0 || s.Bytes > size-from {
-			return errDamaged("the section")
-		}
-		if between, err := db.stored.bytes(last, from-last); err != nil {
-			return err
-		} else if !zero(between) {
-			return errDamaged("the section")
-		}
-		last = from + s.Bytes
-		if l := long[name]; l != nil {
-			width := int64(itemBytes(column))
-			if l.at, l.n = from, int(s.Bytes/width); s.Bytes%width != 0 {
-				return fmt.Errorf("%d bytes: want a multiple of %d", s.Bytes, width)
-			}
-			return nil
-		}
-		b, err := db.stored.bytes(from, s.Bytes)
-		if err != nil {
-			return err
-		}
-		if checksum(b) != s.Sum {
-			return errDamaged("the section")
-		}
-		return setBytes(column, b)
-	})
+	c := &columns{}
+	sums, err := s.sections(d, begin, c)
 	if err != nil {
 		return err
-	}
-	if last != size {
-		return errDamaged("the end")
 	}
 	db.Options, db.letters = d.Options, d.Letters
 	if err := db.Options.complete(); err != nil || db.Options != d.Options || d.Letters < 0 {
 		return errDamaged("the description")
-	}
-	if db.stored.features.n != db.stored.entries.n {
-		return errDamaged("the length of a section")
 	}
 	if err := db.take(c); err != nil {
 		return err
@@ -311,7 +234,109 @@ func (db *Database) read() (err error) {
 	if err := db.check(); err != nil {
 		return err
 	}
-	return db.stored.check(db, sums)
+	if s.version == 1 {
+		return db.list(sums)
+	}
+	s.directory, s.content = directory{c.Firsts, c.Places, c.Sums}, d.Content
+	return s.checkDirectory(db.Options.MaxLocations)
+}
+
+// describe reads a file's description. The sections begin at begin.
+func (db *Database) describe() (s *stored, d description, begin int64, err error) {
+	s = db.stored
+	h := make([]byte, headBytes)
+	if _, err := io.ReadFull(s.file, h); err != nil || !bytes.HasPrefix(h, []byte(magic)) {
+		return s, d, 0, errors.New("not a database of classify: make one with classify build")
+	}
+	if s.version = binary.LittleEndian.Uint32(h[8:]); s.version == 0 || s.version > version {
+		return s, d, 0, fmt.Errorf("a database of version %d: want 1 to %d; build it anew", s.version, version)
+	}
+	if s.about, err = s.file.Stat(); err != nil {
+		return s, d, 0, err
+	}
+	n := binary.LittleEndian.Uint64(h[12:])
+	if n > mostDescription || int64(n) > s.about.Size()-headBytes {
+		return s, d, 0, errDamaged("its head")
+	}
+	text, err := s.bytes(headBytes, int64(n))
+	if err != nil {
+		return s, d, 0, err
+	}
+	if !bytes.Equal(head(s.version, text), h) {
+		return s, d, 0, errDamaged("its head")
+	}
+	if err := json.Unmarshal(text, &d); err != nil {
+		return s, d, 0, fmt.Errorf("its description: %w", err)
+	}
+	return s, d, headBytes + int64(n), nil
+}
+
+// sections reads the columns of a file, and finds the sections of chunks, of which it gives the sums.
+func (s *stored) sections(d description, last int64, c *columns) (sums [3]uint32, err error) {
+	begin, size, chunks := aligned(last), s.about.Size(), []int64{}
+	columns := c.of(s.version)
+	if len(d.Sections) != len(columns) {
+		return sums, errDamaged("the list of sections")
+	}
+	for i, x := range columns {
+		in := d.Sections[i]
+		if in.Name != x.name {
+			return sums, errDamaged("the list of sections")
+		}
+		from := begin + in.Offset
+		if in.Bytes == 0 {
+			from = aligned(last) // nothing lies there
+		}
+		if in.Offset < 0 || in.Offset%sectionAlign != 0 || from != aligned(last) || in.Bytes < 0 ||
+			in.Bytes > max(0, size-from) {
+			return sums, errDamaged("the section " + x.name)
+		}
+		if x.column == nil {
+			s.at[i], sums[i], chunks = from, in.Sum, append(chunks, in.Bytes)
+		}
+		if in.Bytes == 0 {
+			continue
+		}
+		if between, err := s.bytes(last, from-last); err != nil {
+			return sums, err
+		} else if !zero(between) {
+			return sums, errDamaged("the section " + x.name)
+		}
+		if last = from + in.Bytes; x.column == nil {
+			continue
+		}
+		b, err := s.bytes(from, in.Bytes)
+		if err != nil {
+			return sums, err
+		}
+		if checksum(b) != in.Sum {
+			return sums, errDamaged("the section " + x.name)
+		}
+		if err := setBytes(x.column, b); err != nil {
+			return sums, fmt.Errorf("%s: %w", x.name, err)
+		}
+	}
+	if last != size {
+		return sums, errDamaged("the end")
+	}
+	return sums, s.setLengths(d, chunks)
+}
+
+// setLengths tells whether chunks of so many bytes, or columns of version 1, can have as many features and locations.
+func (s *stored) setLengths(d description, bytes []int64) error {
+	if s.version == 1 {
+		s.features, s.locations = int(bytes[0]/4), int(bytes[2]/8)
+		if bytes[0]%4 != 0 || bytes[2]%8 != 0 || bytes[1] != 2*bytes[0] {
+			return errDamaged("the length of a section")
+		}
+		return nil
+	}
+	s.features, s.locations = d.Features, d.Locations
+	if n := bytes[0]; d.Features < 0 || d.Locations < 0 || int64(d.Features) > n/12 || int64(d.Locations) > n/8 ||
+		int64(d.Features)*12+int64(d.Locations)*8 != n {
+		return errDamaged("the length of a section")
+	}
+	return nil
 }
 
 // largeColumn is the bytes above which memory is asked for room: a file of few bytes can declare large columns, for
@@ -327,19 +352,7 @@ func (s *stored) bytes(at, n int64) ([]byte, error) {
 		}
 	}
 	b := raw(make([]uint64, (n+7)/8))[:n]
-	if _, err := s.file.ReadAt(b, at); err == io.EOF {
-		return nil, errChanged
-	} else if err != nil {
-		return nil, err
-	}
-	return b, nil
-}
-
-func itemBytes(column any) int {
-	if _, is := column.(*[]uint32); is {
-		return 4
-	}
-	return 8
+	return b, s.readAt(b, at)
 }
 
 // zero tells whether what lies between sections is as it was written.
@@ -425,80 +438,118 @@ func (db *Database) of(location uint64) bool {
 	return target < uint64(len(db.targets)) && uint32(location) < db.targets[target].windows
 }
 
-// Close closes the file. A Classifier or a Builder that was made from the database keeps working.
+// Close closes the file, when the Classifiers and Builders that read more of it are closed, too.
 func (db *Database) Close() error {
 	if db.stored == nil {
 		return nil
 	}
-	return db.stored.file.Close()
-}
-
-func (db *Database) locationsOf(i int) []uint64 {
-	e := db.entries[i]
-	if e>>manyBit == 0 {
-		return []uint64{e &^ (1 << oneBit)}
-	}
-	from := e & (1<<countShift - 1)
-	return db.locations[from : from+e>>countShift&mostLocations]
+	return db.stored.release()
 }
 
 // Each calls visit for all features, in order, with their locations in order. The locations are good until visit
-// returns. Errors: *genome.InputError for a file that has changed since it was opened.
+// returns. Errors: *genome.InputError for a file that is damaged, or has changed since it was opened.
 func (db *Database) Each(visit func(feature uint32, locations []uint64)) error {
-	if db.stored != nil {
-		return db.stored.each(visit)
-	}
-	for i, f := range db.features {
-		visit(f, db.locationsOf(i))
+	return db.each(func(feature uint32, locations []uint64) error {
+		visit(feature, locations)
+		return nil
+	})
+}
+
+func (db *Database) each(visit func(feature uint32, locations []uint64) error) error {
+	x := &chunk{}
+	for c := range db.chunks() {
+		if err := db.chunk(c, x); err != nil {
+			return err
+		}
+		if err := x.each(visit); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// inMemory is the database with its long columns in memory.
-func (db *Database) inMemory() (*Database, error) {
-	if db.stored == nil {
-		return db, nil
+// chunks is how many chunks there are, and first the first feature of one.
+func (db *Database) chunks() int {
+	features, _ := db.lengths()
+	return chunksOf(features)
+}
+
+func (db *Database) first(c int) uint32 {
+	if db.stored != nil {
+		return db.stored.firsts[c]
 	}
-	whole := &Database{Options: db.Options, taxonomy: db.taxonomy, targets: db.targets, letters: db.letters}
-	err := db.Each(func(feature uint32, locations []uint64) {
-		whole.features = append(whole.features, feature)
-		whole.append(locations)
-	})
-	return whole, err
+	return db.features[c*chunkItems]
+}
+
+// chunk gives a chunk: it reads one of a file into the memory that x has, or into more.
+func (db *Database) chunk(c int, x *chunk) error {
+	if db.stored != nil {
+		_, err := db.read(c, x, nil)
+		return err
+	}
+	from, end := c*chunkItems, min((c+1)*chunkItems, len(db.features))
+	*x = chunk{features: db.features[from:end], entries: db.entries[from:end]}
+	for _, e := range x.entries {
+		if e>>manyBit != 0 {
+			if x.locations == nil {
+				x.place = placeOf(e)
+			}
+			x.locations = db.locations[x.place : placeOf(e)+countOf(e)]
+		}
+	}
+	return nil
+}
+
+// each calls visit for the features of a chunk.
+func (x *chunk) each(visit func(feature uint32, locations []uint64) error) error {
+	one := make([]uint64, 1)
+	for i, e := range x.entries {
+		l := one
+		if one[0] = e &^ (1 << oneBit); e>>manyBit != 0 {
+			from := placeOf(e) - x.place
+			l = x.locations[from : from+countOf(e)]
+		}
+		if err := visit(x.features[i], l); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // lengths are how many features there are, and how many places of locations.
 func (db *Database) lengths() (features, locations int) {
 	if s := db.stored; s != nil {
-		return s.features.n, s.locations.n
+		return s.features, s.locations
 	}
 	return len(db.features), len(db.locations)
 }
 
 // Stats computes the figures of the database.
 func (db *Database) Stats() Stats {
-	s := Stats{Targets: len(db.targets), Letters: db.letters, Taxa: len(db.taxonomy.ids)}
-	s.Features, _ = db.lengths()
-	for _, t := range db.targets {
-		s.Windows += int64(t.windows)
+	features, _ := db.lengths()
+	if db.stored != nil {
+		return db.stats(features, db.stored.content)
 	}
 	c := content{}
-	if db.stored != nil {
-		c = db.stored.content
-	}
 	for _, e := range db.entries {
 		n := uint64(1)
 		if e>>manyBit != 0 {
-			n = e >> countShift & mostLocations
+			n = countOf(e)
 		}
-		c.locations += n
-		c.squares += n * n
-		c.most = max(c.most, n)
+		c.add(n)
 	}
-	s.Locations, s.Most = int64(c.locations), int(c.most)
+	return db.stats(features, c)
+}
+
+func (db *Database) stats(features int, c content) Stats {
+	s := Stats{Targets: len(db.targets), Letters: db.letters, Taxa: len(db.taxonomy.ids), Features: features}
+	for _, t := range db.targets {
+		s.Windows += int64(t.windows)
+	}
+	s.Locations, s.Most = int64(c.Locations), int(c.Most)
 	if n := float64(s.Features); n > 0 {
 		s.Mean = float64(s.Locations) / n
-		s.Deviation = math.Sqrt(max(0, float64(c.squares)/n-s.Mean*s.Mean))
+		s.Deviation = math.Sqrt(max(0, float64(c.Squares)/n-s.Mean*s.Mean))
 	}
 	return s
 }

@@ -1,10 +1,6 @@
 package classify
 
-import (
-	"fmt"
-
-	"github.com/warpmap/warpmap/warpcore"
-)
+import "fmt"
 
 // Options say how sequences are sketched. A database keeps them. The zero value has MetaCache's values.
 type Options struct {
@@ -125,7 +121,7 @@ type decideParams struct {
 // Decide.Next becomes how many some read wanted, if those are too few. Decide.Entries is room for the entries.
 type readsParams struct {
 	Decide        decideParams
-	Table         warpcore.Table
+	Resident      residentParams
 	Text, Windows uint64
-	Filter        uint64 // u32: a bit for the highest filterBits bits of features, set where the database has such
+	Missing       uint64 // address of how many features had no chunk; then the verdicts are not to be used
 }

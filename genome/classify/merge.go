@@ -2,281 +2,384 @@ package classify
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
-	"math"
+	"math/bits"
+	"os"
 	"runtime"
 	"slices"
+	"sort"
+	"sync"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/genome"
 	"github.com/warpmap/warpmap/internal/crash"
+	"github.com/warpmap/warpmap/internal/files"
 	"github.com/warpmap/warpmap/internal/frame"
 )
 
-// listed is features in order, with the locations of each in order: those of feature i end at ends[i], and begin where
-// those before end.
-type listed struct {
-	features  []uint32
-	ends      []uint64
-	locations []uint64
-}
-
-// begin is where the locations of feature i begin, which may be the one behind the last.
-func (l *listed) begin(i int) uint64 {
-	if i == 0 {
-		return 0
-	}
-	return l.ends[i-1]
-}
-
-// of is the locations of feature i.
-func (l *listed) of(i int) []uint64 { return l.locations[l.begin(i):l.ends[i]] }
-
 // listedAtOnce is how many features are brought from the device at once.
-const listedAtOnce = 1 << 22
+const listedAtOnce = 1 << 20
 
-// list brings to the host what a table has.
-func (s *share) list(st *device.Stream, o Options) (*listed, error) {
+// list gives what a table has to each: features in order, some at a time, and where the locations of each begin.
+func (s *share) list(st *device.Stream, each func(features []uint32, begins, locations []uint64) error) error {
 	features, err := s.table.Keys()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	l := &listed{features: sorted(features, func(f uint32) uint32 { return f })}
-	n, err := s.table.Len()
-	if err != nil {
-		return nil, err
-	}
-	l.ends, l.locations = make([]uint64, 0, len(features)), make([]uint64, 0, n)
-	for part := range slices.Chunk(l.features, listedAtOnce) {
-		if err := s.listSome(st, l, part); err != nil {
-			return nil, err
+	features = sorted(features, nil, func(f uint32) uint32 { return f })
+	for part := range slices.Chunk(features, listedAtOnce) {
+		begins, locations, err := s.locate(st, part)
+		if err != nil {
+			return err
+		}
+		if err := each(part, begins, locations); err != nil {
+			return err
 		}
 	}
-	return l, nil
+	return nil
 }
 
-// listSome appends the locations of some features.
-func (s *share) listSome(st *device.Stream, l *listed, features []uint32) error {
+// locate brings the locations of features to the host, and where those of each begin, and the last end.
+func (s *share) locate(st *device.Stream, features []uint32) (begins, locations []uint64, err error) {
 	keys, err := frame.From(s.d, features)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	defer keys.Free()
 	at, values, err := s.table.FindAllOn(st, keys)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	defer at.Free()
 	defer values.Free()
 	p := sortParams{at.Addr(), values.Addr(), uint64(len(features))}
 	if err := s.k.sort.Launch(st, device.GridFor(int64(len(features)), threads), &p); err != nil {
-		return err
+		return nil, nil, err
 	}
-	before, first := len(l.locations), len(l.ends)
-	l.ends, l.locations = l.ends[:first+len(features)], slices.Grow(l.locations, values.Len())[:before+values.Len()]
-	if err := errors.Join(frame.Download(st, l.ends[first:], at.Slice(1, len(features)+1)),
-		frame.Download(st, l.locations[before:], values)); err != nil {
-		return err
+	begins, locations = make([]uint64, len(features)+1), make([]uint64, values.Len())
+	return begins, locations, errors.Join(frame.Download(st, begins, at), frame.Download(st, locations, values))
+}
+
+// stream gives what a table has to take, while the next is brought to the host.
+func (s *share) stream(ctx context.Context, most int, take func(*chunk) error) error {
+	work, ctx := crash.WithContext(ctx)
+	full := make(chan *chunk, 1)
+	work.Go(func() error {
+		defer close(full)
+		return s.list(s.work[0].st, func(features []uint32, begins, locations []uint64) error {
+			x := &chunk{features: features}
+			for i := range features {
+				x.add(locations[begins[i]:begins[i+1]], most)
+			}
+			select {
+			case full <- x:
+				return nil
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		})
+	})
+	work.Go(func() error {
+		for x := range full {
+			if err := take(x); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return work.Wait()
+}
+
+// add adds the entry of a feature, and the first of its locations.
+func (x *chunk) add(locations []uint64, most int) {
+	l := locations[:min(len(locations), most)]
+	x.entries = append(x.entries, entryOf(l, len(x.locations)))
+	if len(l) > 1 {
+		x.locations = append(x.locations, l...)
 	}
-	for i := range l.ends[first:] {
-		l.ends[first+i] += uint64(before)
-	}
-	return nil
 }
 
 // Database makes a database of the references, in host memory. If a feature has more locations than
 // Options.MaxLocations, the first in the order of targets and windows are kept. Cost: a sort of the features; on a GPU,
-// a walk over its table.
+// a walk over its table. Save needs less memory.
 //
 // Errors: *genome.InputError if nothing tells a taxon of any reference that Add has read, or if none has a feature,
-// because such a database would leave all reads unclassified; *device.OutOfMemoryError.
+// because such a database would leave all reads unclassified; *device.OutOfMemoryError; those of temporary files.
 func (b *Builder) Database() (*Database, error) {
-	if err := b.knowsNothing(); err != nil {
-		return nil, &genome.InputError{Input: "references", Err: err}
+	db := b.empty()
+	err := b.build(context.Background(), func(x *chunk) error {
+		place := len(db.locations)
+		db.features, db.locations = append(db.features, x.features...), append(db.locations, x.locations...)
+		for _, e := range x.entries {
+			db.entries = append(db.entries, moved(e, place))
+		}
+		return nil
+	})
+	return db, err
+}
+
+// Save makes a database of the references, and writes it to a file, which appears under its name when it is whole: see
+// Database. It tells what the database has. Cost: beside what the Builder has, memory for some stretches of features.
+//
+// Errors: those of Database and of Database.Save.
+func (b *Builder) Save(ctx context.Context, name string) (Stats, error) {
+	if err := files.CheckRegular(name); err != nil {
+		return Stats{}, err
 	}
-	db := &Database{Options: b.o, taxonomy: b.taxonomy, targets: slices.Clone(b.targets), letters: b.letters}
-	all := slices.Clone(b.full)
+	db, s := b.empty(), Stats{}
+	err := files.WriteFile(name, func(f *os.File) error {
+		w := newWriter(f)
+		if err := b.build(ctx, w.take); err != nil {
+			return err
+		}
+		if err := w.finish(db); err != nil {
+			return err
+		}
+		s = db.stats(w.written.features, w.written.content)
+		return nil
+	})
+	return s, err
+}
+
+// empty is the database without its features.
+func (b *Builder) empty() *Database {
+	return &Database{Options: b.o, taxonomy: b.taxonomy, targets: slices.Clone(b.targets), letters: b.letters}
+}
+
+// build gives all features to take, in order, some at a time.
+func (b *Builder) build(ctx context.Context, take func(*chunk) error) error {
+	if err := b.knowsNothing(); err != nil {
+		return &genome.InputError{Input: "references", Err: err}
+	}
+	if err := b.setMemory(); err != nil {
+		return err
+	}
+	features := 0
+	err := b.merge(ctx, func(x *chunk) error {
+		features += len(x.features)
+		return take(x)
+	})
+	if err == nil && b.read > 0 && features == 0 {
+		return &genome.InputError{Input: "references", Err: fmt.Errorf("%d sequences with %d letters have no %d "+
+			"letters of A, C, G and T in a row, "+
+			"and so they would tell nothing of reads: want genomes", b.read, b.letters, b.o.K)}
+	}
+	return err
+}
+
+// merge gives to take what tables, runs, pairs and a database that is added to have.
+func (b *Builder) merge(ctx context.Context, take func(*chunk) error) error {
+	b.sort()
+	b.room, b.packer = nil, nil
+	var tables []*packed // those who add more want the tables as they are
+	defer func() { b.drop(tables) }()
+	alone := len(b.shares) == 1 && len(b.runs) == 0 && len(b.pairs) == 0 && b.base == nil
 	for _, s := range b.shares {
 		if s.table == nil {
 			continue
 		}
-		l, err := s.list(s.work[0].st, b.o)
-		if err != nil {
+		if alone {
+			return s.stream(ctx, b.o.MaxLocations, take)
+		}
+		p := newPacker(b.o.MaxLocations, func(r *packed) error {
+			tables = append(tables, r)
+			return b.keep(r)
+		})
+		if err := errors.Join(s.list(s.work[0].st, p.putAll), p.finish()); err != nil {
+			return err
+		}
+	}
+	m := &merge{runs: slices.Concat(b.runs, tables), pairs: b.pairs, base: b.base, most: b.o.MaxLocations}
+	return m.run(ctx, b.mergeBytes(), take)
+}
+
+// merge puts together what runs and pairs have, and a database that is added to.
+type merge struct {
+	runs  []*packed
+	pairs []pair    // in the order of features
+	base  *Database // or nil
+	most  int       // locations of a feature
+}
+
+// of is the pairs of some parts.
+func (m *merge) of(s stretch) []pair {
+	at := func(part int) int {
+		return sort.Search(len(m.pairs), func(i int) bool { return int(m.pairs[i].feature>>partShift) >= part })
+	}
+	return m.pairs[at(s.from):at(s.to)]
+}
+
+// stretch is some parts in a row.
+type stretch struct{ from, to int }
+
+// stretchBytes is about how many packed bytes a stretch has. They are a hundred thousand pairs or so.
+const stretchBytes = 1 << 20
+
+// stretches cuts all parts. Those without anything are left out.
+func (m *merge) stretches() (all []stretch) {
+	var bytes [parts]int64
+	for _, r := range m.runs {
+		for i := range len(r.begins) - 1 {
+			bytes[r.first+i] += r.begins[i+1] - r.begins[i]
+		}
+	}
+	for _, p := range m.pairs {
+		bytes[p.feature>>partShift] += 8
+	}
+	if m.base != nil {
+		for c := range m.base.chunks() {
+			bytes[m.base.first(c)>>partShift] += 12 * chunkItems // some of it belongs to the parts behind
+		}
+	}
+	now, sum := stretch{}, int64(0)
+	for part, n := range bytes {
+		if sum += n; sum >= stretchBytes || part == parts-1 && (sum > 0 || m.base != nil) {
+			now.to = part + 1
+			all = append(all, now)
+			now.from, sum = now.to, 0
+		}
+	}
+	return all
+}
+
+// run makes stretches beside one another, in about so many bytes of memory, and gives them to take in their order.
+func (m *merge) run(ctx context.Context, memory int64, take func(*chunk) error) error {
+	type job struct {
+		stretch
+		done chan *chunk
+	}
+	// a pair takes 16 bytes, twice, and its share of a chunk, and 8 bytes or so packed
+	workers := max(1, min(runtime.GOMAXPROCS(0), int(memory/(stretchBytes*12))))
+	jobs, order := make(chan *job), make(chan *job, workers)
+	pool := sync.Pool{New: func() any { return new(chunk) }}
+	work, ctx := crash.WithContext(ctx)
+	for range workers {
+		work.Go(func() error {
+			s := &stretcher{merge: m}
+			for j := range jobs {
+				x := pool.Get().(*chunk)
+				if err := s.make(j.stretch, x); err != nil {
+					return err
+				}
+				j.done <- x
+			}
+			return nil
+		})
+	}
+	work.Go(func() error {
+		defer close(jobs)
+		defer close(order)
+		for _, s := range m.stretches() {
+			j := &job{s, make(chan *chunk, 1)}
+			for _, to := range []chan *job{order, jobs} {
+				select {
+				case to <- j:
+				case <-ctx.Done():
+					return context.Cause(ctx)
+				}
+			}
+		}
+		return nil
+	})
+	work.Go(func() error {
+		for j := range order {
+			select {
+			case x := <-j.done:
+				if err := take(x); err != nil {
+					return err
+				}
+				pool.Put(x)
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+		return nil
+	})
+	return work.Wait()
+}
+
+// stretcher makes one stretch after the other.
+type stretcher struct {
+	*merge
+	all, room []pair
+	locations []uint64 // of a feature
+	packed    []byte
+	x         chunk // of the base
+}
+
+// make makes the features of a stretch, with their entries and locations. Places count from the stretch's first.
+func (s *stretcher) make(of stretch, x *chunk) error {
+	all := s.of(of)
+	if s.base != nil || len(s.runs) > 0 {
+		var err error
+		if all, err = s.gather(of, all); err != nil {
+			return err
+		}
+	}
+	x.features, x.entries, x.locations = x.features[:0], x.entries[:0], x.locations[:0]
+	for len(all) > 0 {
+		n := 1
+		for n < len(all) && all[n].feature == all[0].feature {
+			n++
+		}
+		s.locations = s.locations[:0]
+		for _, p := range all[:n] {
+			s.locations = append(s.locations, p.location)
+		}
+		if !slices.IsSorted(s.locations) { // as they are of several placers
+			slices.Sort(s.locations)
+		}
+		x.features = append(x.features, all[0].feature)
+		x.add(s.locations, s.most)
+		all = all[n:]
+	}
+	return nil
+}
+
+// gather gives all pairs of a stretch, in the order of their features, of which some are there already.
+func (s *stretcher) gather(of stretch, some []pair) (_ []pair, err error) {
+	s.all = s.all[:0]
+	if s.base != nil {
+		if err = s.takeBase(of); err != nil {
 			return nil, err
 		}
-		all = append(all, l)
 	}
-	if len(b.pairs) > 0 {
-		b.pairs = sorted(b.pairs, func(p pair) uint32 { return p.feature })
-		all = append(all, listPairs(b.pairs))
-	}
-	db.merge(all)
-	if b.read > 0 && len(db.features) == 0 {
-		return nil, &genome.InputError{Input: "references", Err: fmt.Errorf("%d sequences with %d letters have no %d "+
-			"letters of A, C, G and T in a row, "+
-			"and so they would tell nothing of reads: want genomes", b.read, b.letters, b.o.K)}
-	}
-	return db, nil
-}
-
-// listPairs lists pairs, which are in the order of their features.
-func listPairs(pairs []pair) *listed {
-	l := &listed{locations: make([]uint64, len(pairs))}
-	for i, p := range pairs {
-		l.locations[i] = p.location
-		if i > 0 && pairs[i-1].feature == p.feature {
-			l.ends[len(l.ends)-1]++
-			continue
-		}
-		l.features, l.ends = append(l.features, p.feature), append(l.ends, uint64(i+1))
-	}
-	for i := range l.features {
-		if x := l.of(i); len(x) > 1 {
-			slices.Sort(x)
+	for _, r := range s.runs {
+		if s.packed, s.all, err = r.pairs(of, s.packed, s.all); err != nil {
+			return nil, err
 		}
 	}
-	return l
+	s.all = append(s.all, some...)
+	s.room = slices.Grow(s.room[:0], len(s.all))[:len(s.all)]
+	first := uint32(of.from << partShift)
+	width := bits.Len(uint((of.to-of.from)<<partShift - 1))
+	return radixSort(s.all, s.room, width, func(p pair) uint32 { return p.feature - first }), nil
 }
 
-// merge puts lists together. Ranges of features go beside one another, twice: to know where each begins, then to write
-// it there, for memory that is new takes longer than to go over the lists.
-func (db *Database) merge(all []*listed) {
-	n := 4 * runtime.GOMAXPROCS(0)
-	begins := make([]struct{ features, locations int }, n+1)
-	bound := bounds(all, n)
-	most := db.Options.MaxLocations
-	ranges(n, 1, func(i, _ int) error {
-		features, locations := 0, 0 // not in begins, whose lines of the cache other cores write, too
-		for m := mergeOf(all, bound[i], bound[i+1]); m.next(); {
-			features++
-			if n := min(m.count, most); n > 1 {
-				locations += n
+// takeBase appends the pairs of the base.
+func (s *stretcher) takeBase(of stretch) error {
+	first, end := uint64(of.from)<<partShift, uint64(of.to)<<partShift
+	n := s.base.chunks()
+	c := max(0, sort.Search(n, func(c int) bool { return uint64(s.base.first(c)) > first })-1)
+	for ; c < n && uint64(s.base.first(c)) < end; c++ {
+		if err := s.base.chunk(c, &s.x); err != nil {
+			return err
+		}
+		err := s.x.each(func(feature uint32, locations []uint64) error {
+			if f := uint64(feature); f >= first && f < end {
+				for _, at := range locations {
+					s.all = append(s.all, pair{feature, at})
+				}
 			}
-		}
-		begins[i+1].features, begins[i+1].locations = features, locations
-		return nil
-	})
-	for i := range n {
-		begins[i+1].features += begins[i].features
-		begins[i+1].locations += begins[i].locations
-	}
-	features, locations := begins[n].features, begins[n].locations
-	db.features, db.entries, db.locations = make([]uint32, features), make([]uint64, features), make([]uint64,
-		locations)
-	ranges(n, 1, func(i, _ int) error {
-		at, place := begins[i].features, begins[i].locations
-		for m := mergeOf(all, bound[i], bound[i+1]); m.next(); at++ {
-			l := m.locations()
-			l = l[:min(len(l), most)]
-			db.features[at], db.entries[at] = m.feature, entryOf(l, place)
-			if len(l) > 1 {
-				place += copy(db.locations[place:], l)
-			}
-		}
-		return nil
-	})
-}
-
-// bounds cut all features into n ranges with about as many of the longest list: most are small, for a sketch is the
-// smallest hashes of a window.
-func bounds(all []*listed, n int) []uint64 {
-	var longest []uint32
-	for _, l := range all {
-		if len(l.features) > len(longest) {
-			longest = l.features
+			return nil
+		})
+		if err != nil {
+			return err
 		}
 	}
-	b := make([]uint64, n+1)
-	for i := 1; i < n && len(longest) > 0; i++ {
-		b[i] = uint64(longest[len(longest)*i/n])
-	}
-	b[n] = 1 << 32
-	return b
-}
-
-// merge goes over a range of the features of some lists.
-type merge struct {
-	all      []*listed
-	at, stop []int
-	feature  uint32
-	count    int // of its locations
-	memory   []uint64
-}
-
-// mergeOf is for the features first … end-1.
-func mergeOf(all []*listed, first, end uint64) *merge {
-	m := &merge{all: all, at: make([]int, len(all)), stop: make([]int, len(all))}
-	for i, l := range all {
-		m.at[i], m.stop[i] = search(l.features, first), search(l.features, end)
-	}
-	return m
-}
-
-// next goes to the next feature, if there is one.
-func (m *merge) next() bool {
-	if len(m.all) == 1 {
-		l, i := m.all[0], m.at[0]
-		if i == m.stop[0] {
-			return false
-		}
-		m.feature, m.count = l.features[i], len(l.of(i))
-		m.at[0]++
-		return true
-	}
-	least := uint64(math.MaxUint64)
-	m.count = 0
-	for i, l := range m.all {
-		if m.at[i] < m.stop[i] {
-			least = min(least, uint64(l.features[m.at[i]]))
-		}
-	}
-	if least == math.MaxUint64 {
-		return false
-	}
-	m.feature = uint32(least)
-	for i, l := range m.all {
-		if m.at[i] < m.stop[i] && l.features[m.at[i]] == m.feature {
-			m.count += len(l.of(m.at[i]))
-			m.at[i]++
-		}
-	}
-	return true
-}
-
-// locations are those of the feature, in order, until the next.
-func (m *merge) locations() []uint64 {
-	m.memory = m.memory[:0]
-	for i, l := range m.all {
-		at := m.at[i] - 1
-		if at < 0 || l.features[at] != m.feature {
-			continue
-		}
-		if x := l.of(at); len(x) == m.count {
-			return x // no other list has any
-		} else {
-			m.memory = append(m.memory, x...)
-		}
-	}
-	slices.Sort(m.memory)
-	return m.memory
-}
-
-// search is how many features are below a number.
-func search(features []uint32, below uint64) int {
-	if below > math.MaxUint32 {
-		return len(features)
-	}
-	i, _ := slices.BinarySearch(features, uint32(below))
-	return i
-}
-
-// append adds the entry of a feature with these locations.
-func (db *Database) append(locations []uint64) {
-	db.entries = append(db.entries, entryOf(locations, len(db.locations)))
-	if len(locations) > 1 {
-		db.locations = append(db.locations, locations...)
-	}
+	return nil
 }
 
 // entryOf is the entry of a feature with these locations: several lie at a place of the database's.
@@ -287,9 +390,26 @@ func entryOf(locations []uint64, place int) uint64 {
 	return 1<<manyBit | uint64(len(locations))<<countShift | uint64(place)
 }
 
+// append adds the entry of a feature with these locations.
+func (db *Database) append(locations []uint64) {
+	db.entries = append(db.entries, entryOf(locations, len(db.locations)))
+	if len(locations) > 1 {
+		db.locations = append(db.locations, locations...)
+	}
+}
+
+// moved is an entry where all locations lie so many places behind.
+func moved(entry uint64, by int) uint64 {
+	if entry>>manyBit == 0 {
+		return entry
+	}
+	return entry + uint64(by)
+}
+
 // sorted sorts by features: it deals out by the highest 11 bits, then sorts what has the same, both on all cores. Most
-// features are small, but of 2,048 parts hundreds are about as large.
-func sorted[T any](a []T, feature func(T) uint32) []T {
+// features are small, but of 2,048 parts hundreds are about as large. The result lies in room, or in more of it; a is
+// room for what comes next.
+func sorted[T any](a, room []T, feature func(T) uint32) []T {
 	const digits, shift = 1 << 11, 32 - 11
 	threads := runtime.GOMAXPROCS(0)
 	size := max(1<<16, (len(a)+threads-1)/threads)
@@ -313,7 +433,7 @@ func sorted[T any](a []T, feature func(T) uint32) []T {
 		}
 		ends[digit] = all
 	}
-	to := make([]T, len(a))
+	to := slices.Grow(room[:0], len(a))[:len(a)]
 	for i, part := range parts {
 		work.Go(func() error {
 			for _, x := range part {
@@ -329,32 +449,34 @@ func sorted[T any](a []T, feature func(T) uint32) []T {
 	for _, end := range ends {
 		sorted, room := to[from:end], a[from:end]
 		from = end
-		work.Go(func() error { radixSort(sorted, room, feature); return nil })
+		work.Go(func() error { radixSort(sorted, room, shift+1, feature); return nil }) // two rounds: it is there again
 	}
 	work.Wait()
 	return to
 }
 
-// radixSort sorts by the lower 22 bits of features, in parts of 11 bits, the low ones first. room is as long.
-func radixSort[T any](a, room []T, feature func(T) uint32) {
-	const bits = 11
-	if len(a) < 1<<bits/8 { // sooner sorted than counted
+// radixSort sorts by the lowest bits of features, so many, in rounds of 11 bits, the low ones first. room is as long.
+// The result is in room after an odd number of rounds; a few features need none.
+func radixSort[T any](a, room []T, width int, feature func(T) uint32) []T {
+	const digit = 11
+	if len(a) < 1<<digit/8 { // sooner sorted than counted
 		slices.SortFunc(a, func(x, y T) int { return cmp.Compare(feature(x), feature(y)) })
-		return
+		return a
 	}
-	for shift := 0; shift < 2*bits; shift += bits {
-		var begins [1<<bits + 1]int
+	for shift := 0; shift < width; shift += digit {
+		var begins [1<<digit + 1]int
 		for _, x := range a {
-			begins[feature(x)>>shift&(1<<bits-1)+1]++
+			begins[feature(x)>>shift&(1<<digit-1)+1]++
 		}
-		for i := range 1 << bits {
+		for i := range 1 << digit {
 			begins[i+1] += begins[i]
 		}
 		for _, x := range a {
-			digit := feature(x) >> shift & (1<<bits - 1)
-			room[begins[digit]] = x
-			begins[digit]++
+			d := feature(x) >> shift & (1<<digit - 1)
+			room[begins[d]] = x
+			begins[d]++
 		}
 		a, room = room, a
 	}
+	return a
 }

@@ -1,6 +1,7 @@
 package classify
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -12,23 +13,29 @@ func TestMerge(t *testing.T) {
 	r := rand.New(rand.NewPCG(8, 8))
 	for _, lists := range []int{0, 1, 2, 5} {
 		for _, most := range []int{1, 2, 3, 254} {
-			var all []*listed
+			b := &Builder{o: Options{MaxLocations: most}, MaxMemory: leastMemory, taxonomy: &Taxonomy{}}
+			if lists == 5 {
+				b.packed = leastMemory // the rest goes to a file
+			}
 			want := map[uint32][]uint64{}
 			for range lists {
-				var pairs []pair
 				for range 3000 {
 					p := pair{uint32(r.Uint64N(2000)) << 21, r.Uint64N(1 << 40)}
 					if r.IntN(50) == 0 {
 						p.feature = []uint32{0, ^uint32(0)}[r.IntN(2)] // the ends of all ranges
 					}
-					pairs = append(pairs, p)
+					b.pairs = append(b.pairs, p)
 					want[p.feature] = append(want[p.feature], p.location)
 				}
-				all = append(all, listPairs(sorted(pairs, func(p pair) uint32 { return p.feature })))
+				if err := b.pack(); err != nil {
+					t.Fatal(err)
+				}
 			}
-			db := &Database{Options: Options{MaxLocations: most}}
-			db.merge(all)
-			if err := merged(db, want); err != nil {
+			db, err := b.Database()
+			if err == nil {
+				err = merged(db, want)
+			}
+			if err = errors.Join(err, b.Close()); err != nil {
 				t.Errorf("%d lists, %d locations: %v", lists, most, err)
 			}
 		}
@@ -73,7 +80,7 @@ func TestSorted(t *testing.T) {
 				a[n/3], a[n/2] = 0, ^uint32(0)
 			}
 			want := slices.Sorted(slices.Values(a))
-			if got := sorted(a, func(f uint32) uint32 { return f }); !slices.Equal(got, want) {
+			if got := sorted(a, nil, func(f uint32) uint32 { return f }); !slices.Equal(got, want) {
 				t.Errorf("%d features, the least of %d draws each: not in order", n, draws)
 			}
 		}

@@ -72,22 +72,23 @@ type part struct {
 	d         *device.Device
 	k         kernels
 	table     *warpcore.Map[uint32, uint64]
+	resident  *resident // of a plain CPU, instead of the table
 	locations device.Slice[uint64]
 	taxa      device.Slice[uint32]
 	lineages  device.Slice[uint32]
 	indices   device.Slice[uint32]
 
 	// of a plain CPU
-	reads  device.Kernel[readsParams]
-	held   warpcore.Table // the table as the kernel takes it, which does not change any more
-	filter device.Slice[uint32]
-	busy   atomic.Int32 // workers whose launches are under way
+	reads device.Kernel[readsParams]
+	busy  atomic.Int32 // workers whose launches are under way
 }
 
 // NewClassifier brings a database to a device. With more devices in beside, each gets about as many windows. Cost: a
-// copy, and an insert of every feature. The caller closes the Classifier.
+// copy, and an insert of every feature; but one CPU device alone brings in what reads need when they need it: see Load.
+// The caller closes the Classifier.
 //
-// Errors: options out of range; *device.OutOfMemoryError; what device.Compile returns.
+// Errors: options out of range; *genome.InputError of the database; *device.OutOfMemoryError; what device.Compile
+// returns.
 func NewClassifier(d *device.Device, db *Database, o QueryOptions, beside ...*device.Device) (c *Classifier,
 	err error) {
 	if err := o.complete(db.Options.Sketch); err != nil {
@@ -109,7 +110,7 @@ func NewClassifier(d *device.Device, db *Database, o QueryOptions, beside ...*de
 				}
 			}
 			c.parts[i], err = c.load(d, share)
-			if need := db.bytes() / int64(len(devices)); device.IsOutOfMemory(err) {
+			if need := db.bytes(d) / int64(len(devices)); device.IsOutOfMemory(err) {
 				err = fmt.Errorf("a database that takes about %s on each of %d devices: want more devices, or larger "+
 					"ones, or the CPU: %w", device.Bytes(need), len(devices), err)
 			}
@@ -124,8 +125,11 @@ func NewClassifier(d *device.Device, db *Database, o QueryOptions, beside ...*de
 }
 
 // bytes is what a database takes on a device, about: the table's slots of 16 bytes are filled to nine tenths.
-func (db *Database) bytes() int64 {
+func (db *Database) bytes(d *device.Device) int64 {
 	features, locations := db.lengths()
+	if plain(d) {
+		return residentBytes(features, locations)
+	}
 	return int64(features)*18 + int64(locations)*8
 }
 
@@ -171,30 +175,25 @@ func (c *Classifier) load(d *device.Device, share *Database) (p *part, err error
 			p.close()
 		}
 	}()
-	wo := warpcore.Options{}
-	wo.Capacity = features
-	if !d.Info().CUDA() {
-		wo.LoadFactor = 0.5 // a second window read costs the CPU more than memory does
-	}
-	if plain(d) {
-		wo.Work.Inserts = 1 // the kernel of reads.cu does the look-ups
-	}
 	var both crash.Group // where nothing is compiled yet, compilers work beside one another
 	both.Go(func() (err error) {
 		p.k, err = compile(d, c.db.Options)
 		return err
 	})
 	both.Go(func() (err error) {
-		p.table, err = warpcore.New[uint32, uint64](d, wo)
+		if plain(d) {
+			p.resident, err = newResident(d, share)
+		} else {
+			wo := warpcore.Options{}
+			wo.Capacity = features
+			p.table, err = warpcore.New[uint32, uint64](d, wo)
+		}
 		return err
 	})
 	if err = both.Wait(); err != nil {
 		return p, err
 	}
 	if err = p.ahead(c.db.Options); err != nil {
-		return p, err
-	}
-	if p.locations, err = device.Make[uint64](d, locations); err != nil {
 		return p, err
 	}
 	for _, x := range []struct {
@@ -205,26 +204,23 @@ func (c *Classifier) load(d *device.Device, share *Database) (p *part, err error
 			return p, err
 		}
 	}
-	bits := make([]uint32, 1<<filterBits/32)
+	if p.resident != nil {
+		p.locations = p.resident.locations.Mapped()
+		return p, nil
+	}
+	if p.locations, err = device.Make[uint64](d, locations); err != nil {
+		return p, err
+	}
 	bring := func(b *batch) error {
-		if b.locations == nil {
-			for _, f := range b.features {
-				bits[f>>(32-filterBits)/32] |= 1 << (f >> (32 - filterBits) % 32)
-			}
-			return p.table.Insert(b.features, b.entries)
+		if err := p.table.Insert(b.features, b.entries); err != nil || len(b.locations) == 0 {
+			return err
 		}
-		// by the buffers that the insert had
-		return frame.Upload(nil, p.locations.Slice(b.at, b.at+len(b.locations)), b.locations)
+		return frame.Upload(nil, p.locations.Slice(b.place, b.place+len(b.locations)), b.locations)
 	}
 	if share.stored != nil {
-		err = share.stored.batches(chunksFor(d), bring)
-	} else if err = bring(&batch{features: share.features, entries: share.entries}); err == nil && locations > 0 {
-		err = bring(&batch{locations: share.locations})
+		return p, share.batches(d, bring)
 	}
-	if err == nil && plain(d) {
-		err = p.hold(bits)
-	}
-	return p, err
+	return p, bring(&batch{features: share.features, entries: share.entries, locations: share.locations})
 }
 
 // ahead begins to compile the kernels that reads need.
@@ -232,7 +228,7 @@ func (p *part) ahead(o Options) error {
 	if !plain(p.d) {
 		return device.Ahead(p.k.sketch, p.k.decide)
 	}
-	m, err := p.d.CompileApart(readsProgram(o, p.table))
+	m, err := p.d.CompileApart(readsProgram(o))
 	if err != nil {
 		return err
 	}
@@ -242,15 +238,18 @@ func (p *part) ahead(o Options) error {
 	return device.Ahead(p.reads)
 }
 
-// hold keeps what the kernel of a plain CPU wants to know of the features, which are all there.
-func (p *part) hold(bits []uint32) (err error) {
-	if p.filter, err = device.From(p.d, bits); err != nil {
-		return err
+// Load brings in what of the database is still in its file alone. From then on the Classifier does not depend on the
+// file. Errors: *genome.InputError, for a file that is damaged, or has changed since it was opened.
+func (c *Classifier) Load() error {
+	for _, p := range c.parts {
+		if p.resident == nil {
+			continue
+		}
+		if err := p.resident.all(); err != nil {
+			return err
+		}
 	}
-	return p.table.Use(p.d.Stream(), 0, func(t warpcore.Table) error {
-		p.held = t
-		return nil
-	})
+	return nil
 }
 
 // rows lists the lineages of the targets' taxa.
@@ -286,10 +285,12 @@ func (p *part) close() {
 	if p.table != nil {
 		p.table.Close()
 	}
-	if p.locations.Len() > 0 {
+	if p.resident != nil {
+		p.resident.close()
+	} else if p.locations.Len() > 0 {
 		p.locations.Free()
 	}
-	for _, s := range []device.Slice[uint32]{p.taxa, p.lineages, p.indices, p.filter} {
+	for _, s := range []device.Slice[uint32]{p.taxa, p.lineages, p.indices} {
 		if s.Len() > 0 {
 			s.Free()
 		}
@@ -350,7 +351,8 @@ func (w *Worker) Close() {
 // Classify appends, for each batch, the verdicts of its reads or pairs to the batch's verdicts. All batches are put
 // together, so small ones share the cost of one launch.
 //
-// Errors: batches of 4 GiB in all; *device.OutOfMemoryError. After an error, no batch has verdicts.
+// Errors: batches of 4 GiB in all; *genome.InputError of a database's file that is damaged, or has changed since it was
+// opened; *device.OutOfMemoryError. After an error, no batch has verdicts.
 func (w *Worker) Classify(batches ...*Result) error {
 	verdicts, err := w.classify(batches)
 	if err != nil {
@@ -572,15 +574,15 @@ func (w *partWorker) read(p decideParams, verdicts device.Slice[verdict], window
 	grid.Blocks = min(grid.Blocks, int64(max(1, runtime.GOMAXPROCS(0)/busy)))
 	need := max(w.scratch.s.Len()/int(grid.Blocks), firstScratch)
 	return w.decided(&p, verdicts, need, int(grid.Blocks), func() error {
-		return w.p.reads.Launch(w.st, grid, &readsParams{p, w.p.held, text.Addr(), at.Addr(), w.p.filter.Addr()})
+		return w.p.reads.Launch(w.st, grid, &readsParams{p, w.p.resident.params(), text.Addr(), at.Addr(), p.Next + 8})
 	})
 }
 
-// decided launches a kernel, twice where the reads have more locations than there is room for: room for so many in each
-// of some shares of the scratch memory.
+// decided launches a kernel, again where the reads have more locations than there is room for: room for so many in each
+// of some shares of the scratch memory. It is launched again, too, when chunks were brought that it has asked for.
 func (w *partWorker) decided(p *decideParams, verdicts device.Slice[verdict], room, shares int,
 	launch func() error) ([]verdict, error) {
-	next, err := w.next.room(w.d, w.st, 1)
+	next, err := w.next.room(w.d, w.st, 2)
 	if err != nil {
 		return nil, err
 	}
@@ -596,17 +598,23 @@ func (w *partWorker) decided(p *decideParams, verdicts device.Slice[verdict], ro
 		if err := launch(); err != nil {
 			return nil, err
 		}
-		asked, told, err := w.hear(next, verdicts)
-		if err != nil || asked <= room {
+		asked, missing, told, err := w.hear(next, verdicts)
+		if err != nil || missing == 0 && asked <= room {
 			return told, err
 		}
-		room = asked
+		if missing > 0 {
+			if err := w.p.resident.bring(false); err != nil {
+				return nil, err
+			}
+		}
+		room = max(room, asked)
 	}
 }
 
-// hear waits for the verdicts, and for how much room they asked for. They are good until the next call.
-func (w *partWorker) hear(next device.Slice[uint64], verdicts device.Slice[verdict]) (asked int, told []verdict,
-	err error) {
+// hear waits for the verdicts, for how much room they asked for, and for how many features had no chunk. They are good
+// until the next call.
+func (w *partWorker) hear(next device.Slice[uint64], verdicts device.Slice[verdict]) (asked, missing int,
+	told []verdict, err error) {
 	n := verdicts.Len()
 	if w.d.Info().CUDA() {
 		err = errors.Join(w.next.pinned(w.d, 1), w.verdicts.pinned(w.d, n))
@@ -614,16 +622,16 @@ func (w *partWorker) hear(next device.Slice[uint64], verdicts device.Slice[verdi
 			err = errors.Join(next.ReadAsync(w.st, w.next.host, 1), verdicts.ReadAsync(w.st, w.verdicts.host, n))
 		}
 		if err = errors.Join(err, w.st.Sync()); err != nil {
-			return 0, nil, err
+			return 0, 0, nil, err
 		}
-		return int(w.next.host.Slice()[0]), w.verdicts.host.Slice()[:n], nil
+		return int(w.next.host.Slice()[0]), 0, w.verdicts.host.Slice()[:n], nil
 	}
-	room, err := next.Host(w.st)
+	asks, err := next.Host(w.st)
 	if err != nil {
-		return 0, nil, err
+		return 0, 0, nil, err
 	}
 	w.told = slices.Grow(w.told[:0], n)[:n]
-	return int(room[0]), w.told, verdicts.Read(w.st, w.told)
+	return int(asks[0]), int(asks[1]), w.told, verdicts.Read(w.st, w.told)
 }
 
 // Result is a batch of reads and their verdicts.

@@ -1,48 +1,68 @@
 // Verdicts on reads by a CPU. It goes over the windows of some reads at a time, three times: it sketches them, looks their features up, and decides on the
 // reads. So the cache has what one step leaves to the next, and memory that many look-ups touch is asked for together.
-#include "config.h"
-#include "warpcore.cuh"
 #include "classify.cuh"
 
 static constexpr u32 SOME = 32; // windows
 static constexpr u64 LATER = ~0ull; // an entry that is not known yet
 
-// may_be tells whether a database has any feature with the same highest bits. Of the features of short windows, which are large, it has few.
-inline u32 may_be(const readsParams& p, u32 feature) {
-    u32 bit = feature >> (32 - CLASSIFY_FILTER_BITS);
-    return at<u32>(p.filter)[bit / 32] >> bit % 32 & (u32)(feature != NO_FEATURE);
-}
+// Resident is a database in the CPU's memory, some of whose chunks may not be there.
+struct Resident {
+    const residentParams& p;
 
-// entry_at_once gives a feature's entry, 0 where there is none, or LATER where the line that the probe reads first does not tell. Then it asks for the
-// word that tells whether the feature may be farther on.
-inline u64 entry_at_once(const warpcore::Table& t, u32 feature) {
-    constexpr u32 SLOTS = warpcore::Part<config, 1>::SLOTS;
-    warpcore::Probe<config> probe(t, feature);
-    u64 first = probe.slot_index(probe.first_slot() / SLOTS * SLOTS);
-    u32 match = 0, end = 0;
-    for (u32 j = 0; j < SLOTS; j++) {
-        u32 key = *at<u32>(probe.slots + (first + j) * config::SLOT_BYTES);
-        match |= (u32)(key == probe.stored) << j;
-        end |= (u32)(key == config::EMPTY);
+    // may_be tells whether a database may have any feature with the same highest bits. Of the features of short windows, which are large, it has few.
+    inline u32 may_be(u32 feature) const {
+        u32 bit = feature >> (32 - CLASSIFY_FILTER_BITS);
+        return at<u32>(p.filter)[bit / 32] >> bit % 32 & (u32)(feature != NO_FEATURE);
     }
-    if (match) return *Access<config>::value_at(probe.slots, probe.values, first + (u32)lowest_bit(match));
-    if (end) return 0;
-    prefetch_line(probe.overflow + probe.overflow_bit() / 32 * 4);
-    return LATER;
-}
-
-// farther tells whether it may be, and asks for the window where it would be.
-inline bool farther(const warpcore::Table& t, u32 feature) {
-    warpcore::Probe<config> probe(t, feature);
-    if (warpcore::Part<config, 1>::PARTS == 1 && !probe.overflowed()) return false;
-    probe.advance();
-    prefetch_line(probe.first_address());
-    return true;
-}
-inline u64 entry_farther_on(const warpcore::Table& t, u32 feature) {
-    auto hit = warpcore::find_each<config>(t, tile<1>(), true, feature);
-    return hit.found ? hit.value() : 0;
-}
+    // The last chunk whose first feature is not above a feature.
+    inline u32 chunk_of(u32 feature) const {
+        const chunkHead* heads = at<chunkHead>(p.heads);
+        const u32* starts = at<u32>(p.starts) + (feature >> 16);
+        u32 from = starts[0], to = starts[1];
+        while (to - from > 1) {
+            u32 middle = from + (to - from) / 2;
+            bool behind = heads[middle].first <= feature;
+            from = behind ? middle + 1 : from;
+            to = behind ? to : middle;
+        }
+        return from + (u32)(heads[from].first <= feature) - 1;
+    }
+    static inline u32 hash_in_chunk(u32 feature) { return feature * (u32)CLASSIFY_BUCKET_FACTOR; }
+    // home gives the bucket that a feature may be in, and asks for its memory; false where the chunk is not there, which is wanted then.
+    inline bool home(u32 feature, u32& to) const {
+        u32 chunk = chunk_of(feature);
+        if (__builtin_expect(__atomic_load_n(&at<chunkHead>(p.heads)[chunk].there, __ATOMIC_ACQUIRE) == 0, 0)) {
+            __atomic_store_n(at<u32>(p.wanted) + chunk, 1u, __ATOMIC_RELAXED);
+            return false;
+        }
+        to = chunk * CLASSIFY_BUCKETS + (u32)((u64)hash_in_chunk(feature) * CLASSIFY_BUCKETS >> 32);
+        ask(to);
+        return true;
+    }
+    inline void ask(u32 i) const { prefetch_line(p.buckets + (u64)i * sizeof(bucket)); }
+    static inline u32 next(u32 i) {
+        return ++i % CLASSIFY_BUCKETS ? i : i - CLASSIFY_BUCKETS;
+    }
+    // entry gives a feature's entry, 0 where there is none, or LATER where one of the next buckets may have it.
+    inline u64 entry(u32 feature, u32 i) const {
+        const bucket& b = at<bucket>(p.buckets)[i];
+        u32 which = 0, same = 0;
+        for (u32 j = 0; j < CLASSIFY_BUCKET_ITEMS; j++) {
+            u32 hit = b.features[j] == feature + 1;
+            same |= hit;
+            which |= j & (0 - hit);
+        }
+        if (same) return b.entries[which];
+        if (!(b.passed >> hash_in_chunk(feature) % 32 & 1)) return 0;
+        ask(next(i));
+        return LATER;
+    }
+    inline u64 entry_farther_on(u32 feature, u32 i) const {
+        u64 found;
+        while ((found = entry(feature, i = next(i))) == LATER) {}
+        return found;
+    }
+};
 
 // Where the entries of a read end, and where those of its second mate begin.
 struct Ends {
@@ -54,11 +74,11 @@ struct Lookups {
     const readsParams& p;
     const query* queries; // of the reads
     u64* entries;
-    u64 n;
+    u64 n, missing; // missing: features whose chunks are not there
     u32 read, reads; // the one whose windows come next
     Ends ends[SOME];
 
-    inline Lookups(const readsParams& p, const query* queries, u32 reads, u64* entries) : p(p), queries(queries), entries(entries), n(0), read(0), reads(reads) { begin(); }
+    inline Lookups(const readsParams& p, const query* queries, u32 reads, u64* entries) : p(p), queries(queries), entries(entries), n(0), missing(0), read(0), reads(reads) { begin(); }
     inline void begin() { if (read < reads) ends[read].mate = LATER; }
     inline void end() {
         if (ends[read].mate > n) ends[read].mate = n;
@@ -67,29 +87,30 @@ struct Lookups {
     }
     // add looks up the features of up to SOME windows.
     inline void add(u64 first, u32 windows) {
-        u32 features[SOME * S], behind[SOME], later[SOME * S], m = 0, late = 0;
+        Resident resident{p.resident};
+        u32 features[SOME * S], homes[SOME * S], behind[SOME], later[SOME * S], m = 0, late = 0;
         u64 found[SOME * S];
         for (u32 i = 0; i < windows; i++) {
             window w = at<window>(p.windows)[first + i];
-            u32 sketch[S], before = m;
+            u32 sketch[S], n = 0;
             sketch_window(at<u8>(p.text) + w.start, w.letters, sketch);
             for (int j = 0; j < S; j++) {
-                features[m] = sketch[j];
-                m += may_be(p, sketch[j]);
+                sketch[n] = sketch[j];
+                n += resident.may_be(sketch[j]);
             }
-            for (u32 j = before; j < m; j++) prefetch_line(warpcore::Probe<config>(p.table, features[j]).first_address());
+            for (u32 j = 0; j < n; j++) {
+                features[m] = sketch[j];
+                if (resident.home(sketch[j], homes[m])) m++;
+                else missing++;
+            }
             behind[i] = m;
         }
         for (u32 j = 0; j < m; j++) {
-            found[j] = entry_at_once(p.table, features[j]);
+            found[j] = resident.entry(features[j], homes[j]);
             later[late] = j;
             late += found[j] == LATER;
         }
-        u32 left = 0;
-        for (u32 j = 0; j < late; j++)
-            if (farther(p.table, features[later[j]])) later[left++] = later[j];
-            else found[later[j]] = 0;
-        for (u32 j = 0; j < left; j++) found[later[j]] = entry_farther_on(p.table, features[later[j]]);
+        for (u32 j = 0; j < late; j++) found[later[j]] = resident.entry_farther_on(features[later[j]], homes[later[j]]);
         for (u32 i = 0, j = 0; i < windows; i++) {
             while (first + i == queries[read + 1].first) end();
             if (first + i == queries[read].mate) ends[read].mate = n;
@@ -262,12 +283,15 @@ WARPMAP_KERNEL(reads, readsParams) {
     if (s.start >= s.n) return;
     u64* entries = at<u64>(d.entries) + (u64)queries[s.start].first * S;
     u64* scratch = at<u64>(d.scratch) + block_index() * d.room;
+    u64 missing = 0;
     for (u64 i = s.start, end; i < s.n; i = end) {
         u64 first = queries[i].first;
         for (end = i + 1; end < s.n && queries[end + 1].first - first <= SOME && end - i < SOME; end++) {}
         Lookups found(p, queries + i, (u32)(end - i), entries);
         for (u64 w = first, last = queries[end].first; w < last; w += SOME) found.add(w, last - w < SOME ? (u32)(last - w) : SOME);
         while (found.read < found.reads) found.end();
+        missing += found.missing;
+        if (missing) continue; // the host comes again when all chunks are there
         for (u64 r = i, from = 0; r < end; r++) {
             Ends ends = found.ends[r - i];
             Locations l{d, entries + from, ends.all - from, ends.mate - from};
@@ -286,4 +310,5 @@ WARPMAP_KERNEL(reads, readsParams) {
             tell(d, r, best);
         }
     }
+    if (missing) add(at<u64>(p.missing), missing);
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/genome"
-	"github.com/warpmap/warpmap/warpcore"
 )
 
 //go:embed classify.cu
@@ -42,21 +41,24 @@ func defines(o Options) []device.Define {
 		{Name: "CLASSIFY_RANKS", Value: ranks},
 		{Name: "CLASSIFY_ONE_BIT", Value: oneBit}, {Name: "CLASSIFY_MANY_BIT", Value: manyBit},
 		{Name: "CLASSIFY_COUNT_SHIFT", Value: countShift},
-		{Name: "CLASSIFY_MOST_LOCATIONS", Value: mostLocations}, {Name: "CLASSIFY_READ_LANES", Value: readLanes},
-		{Name: "CLASSIFY_FILTER_BITS", Value: filterBits}}
+		{Name: "CLASSIFY_MOST_LOCATIONS", Value: mostLocations}, {Name: "CLASSIFY_READ_LANES", Value: readLanes}}
 }
 
 func layouts() []any {
 	return []any{sketchParams{}, pairParams{}, sortParams{}, decideParams{}, window{}, query{}, candidate{}, verdict{}}
 }
 
-// readsProgram has the kernel of reads.cu, for a table.
-func readsProgram(o Options, table *warpcore.Map[uint32, uint64]) *device.Program {
-	p := table.Program("classify-reads", readsCU)
-	p.Files = append(p.Files, device.File{Name: "classify.cuh", Text: classifyCUH})
-	p.Defines = append(p.Defines, defines(o)...)
-	p.Layouts = append(append(p.Layouts, layouts()...), readsParams{})
-	return p
+// readsProgram has the kernel of reads.cu.
+func readsProgram(o Options) *device.Program {
+	return &device.Program{
+		Name:  "classify-reads",
+		Files: []device.File{{Name: "reads.cu", Text: readsCU}, {Name: "classify.cuh", Text: classifyCUH}},
+		Defines: append(defines(o), device.Define{Name: "CLASSIFY_BUCKETS", Value: chunkBuckets},
+			device.Define{Name: "CLASSIFY_BUCKET_ITEMS", Value: bucketItems},
+			device.Define{Name: "CLASSIFY_BUCKET_FACTOR", Value: bucketFactor},
+			device.Define{Name: "CLASSIFY_FILTER_BITS", Value: filterBits}),
+		Layouts: append(layouts(), residentParams{}, chunkHead{}, bucket{}, readsParams{}),
+	}
 }
 
 // plain tells whether a device is a CPU that takes reads one by one: see reads.cu.

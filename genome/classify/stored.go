@@ -7,256 +7,254 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"sync"
-	"unsafe"
+	"sync/atomic"
 
-	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/genome"
-	"github.com/warpmap/warpmap/internal/crash"
 )
 
-// stored is the long columns of a database where they lie in a file. They are read, and not mapped: a mapped file that
-// somebody cuts off ends the process, and one that is written over changes under kernels that do not look. Each chunk
-// has its sum from when the file was opened and checked, and is compared with that whenever it is read again. What a
-// classifier has on its devices does not depend on the file any more.
+// stored is the features, entries and locations of a database where they lie in a file, in chunks. They are read, and
+// not mapped: a mapped file that somebody cuts off ends the process, and one that is written over changes under kernels
+// that do not look. Nothing of a chunk is used before its sum and all of its numbers are found right, whenever that is:
+// so a file opens without a look at its chunks, and what is damaged is an error where it would be used.
 type stored struct {
 	name      string
 	file      *os.File
-	about     fs.FileInfo // when it was opened
-	features  longColumn
-	entries   longColumn
-	locations longColumn
-	content   content
+	taken     atomic.Int64 // bytes that were read of it
+	users     atomic.Int32 // the Database, until it is closed, and those that read more of it later
+	about     fs.FileInfo  // when it was opened
+	version   uint32
+	at        [3]int64 // of the chunks; or, in version 1, of the columns of features, entries and locations
+	features  int
+	locations int
+	directory
+	content content // of all chunks
 }
 
-// longColumn is a column of a file, in chunks.
-type longColumn struct {
-	at   int64
-	n    int      // items
-	sums []uint32 // of chunks
+// directory tells of chunks.
+type directory struct {
+	firsts []uint32 // their first features
+	places []uint64 // of their first locations
+	sums   []uint32 // CRC-32C of their features, entries and locations, one after the other
 }
 
-// content is what a chunk of features, or all of them, has.
+// content sums up features.
 type content struct {
-	first, last uint32
-	place       uint64 // of its first feature with several locations
-	places      uint64 // of those with several
-	locations   uint64
-	squares     uint64 // of each feature's locations, summed up
-	most        uint64
+	Locations uint64 `json:"locations"`
+	Squares   uint64 `json:"squares"` // of each feature's locations, summed up
+	Most      uint64 `json:"most"`
 }
 
-// chunkItems is how many items of a column are read and compared at once.
-const chunkItems = 1 << 18
+func (c *content) add(locations uint64) {
+	c.Locations += locations
+	c.Squares += locations * locations
+	c.Most = max(c.Most, locations)
+}
 
-// chunksFor is how many chunks go to a device at once, while the next are read. 16 fill a GPU's bus, and the host gives
-// 100 MiB for them. On the CPU two are enough for as many cores as take them, and memory that is new to the process
-// costs more than they.
-func chunksFor(d *device.Device) int {
-	if d.Info().CUDA() {
-		return 16
-	}
-	return 2
+func (c *content) join(x content) {
+	c.Locations += x.Locations
+	c.Squares += x.Squares
+	c.Most = max(c.Most, x.Most)
+}
+
+// chunkItems is how many features a chunk has; the last has the rest. The first read of a database brings in a chunk
+// for each of its features, and of 10 GB the directory takes 1 MB.
+const chunkItems = 1 << 13
+
+// chunk is features in a row, their entries, and the locations of those that have several.
+type chunk struct {
+	features  []uint32
+	entries   []uint64
+	locations []uint64
+	place     uint64 // of the first location
 }
 
 var errChanged = errors.New("the database is no more what it was when it was opened: somebody writes to it, or cut " +
 	"it off; copy a database beside, and rename it to its name")
 
-func (s *stored) changed() error { return &genome.InputError{Input: s.name, Err: errChanged} }
+func chunksOf(features int) int { return (features + chunkItems - 1) / chunkItems }
 
-func (c *longColumn) chunks() int { return (c.n + chunkItems - 1) / chunkItems }
+// items is how many features chunk c has, and end where the locations of chunk c end.
+func (s *stored) items(c int) int { return min(chunkItems, s.features-c*chunkItems) }
+func (s *stored) end(c int) uint64 {
+	if c+1 < len(s.places) {
+		return s.places[c+1]
+	}
+	return uint64(s.locations)
+}
 
-// read reads a chunk into the begin of memory.
-func read[T uint32 | uint64](s *stored, c *longColumn, i int, into []T) ([]T, error) {
-	into = into[:min(chunkItems, c.n-i*chunkItems)]
-	_, err := s.file.ReadAt(raw(into), c.at+int64(i)*chunkItems*int64(unsafe.Sizeof(T(0))))
-	if err == io.EOF {
-		return nil, s.changed()
+// begins are where the features, entries and locations of a chunk lie.
+func (s *stored) begins(c int) (at [3]int64) {
+	first, n, place := int64(c)*chunkItems, int64(s.items(c)), int64(s.places[c])
+	if s.version == 1 {
+		return [3]int64{s.at[0] + 4*first, s.at[1] + 8*first, s.at[2] + 8*place}
+	}
+	at[0] = s.at[0] + 12*first + 8*place
+	at[1] = at[0] + 4*n
+	at[2] = at[1] + 8*n
+	return at
+}
+
+// readAt fills memory from the file.
+func (s *stored) readAt(b []byte, at int64) error {
+	s.taken.Add(int64(len(b)))
+	if _, err := s.file.ReadAt(b, at); err == io.EOF {
+		return s.input(errChanged)
 	} else if err != nil {
-		return nil, &genome.InputError{Input: s.name, Err: err}
-	}
-	return into, nil
-}
-
-// again reads a chunk, which must be what it was.
-func again[T uint32 | uint64](s *stored, c *longColumn, i int, into []T) ([]T, error) {
-	x, err := read(s, c, i, into)
-	if err == nil && crc32.Checksum(raw(x), castagnoli) != c.sums[i] {
-		err = s.changed()
-	}
-	return x, err
-}
-
-// some reads chunks from … to-1, beside one another.
-func some[T uint32 | uint64](s *stored, c *longColumn, from, to int, into []T) ([]T, error) {
-	err := ranges(to-from, 1, func(i, _ int) error {
-		_, err := again(s, c, from+i, into[i*chunkItems:])
-		return err
-	})
-	return into[:min(c.n, to*chunkItems)-from*chunkItems], err
-}
-
-// batch is features with their entries, or locations, on their way to a device.
-type batch struct {
-	at        int // of the first in its column
-	features  []uint32
-	entries   []uint64
-	locations []uint64
-	err       error
-}
-
-// batches reads all features with their entries, then all locations, ahead of who takes them, and calls take for each
-// batch, which has so many chunks.
-func (s *stored) batches(chunks int, take func(b *batch) error) error {
-	free, full := make(chan *batch, 2), make(chan *batch, 1)
-	quit := make(chan struct{})
-	defer close(quit)
-	items := min(chunks, max(s.features.chunks(), s.locations.chunks())) * chunkItems
-	for range cap(free) {
-		free <- &batch{features: make([]uint32, items), entries: make([]uint64, items)}
-	}
-	go func() {
-		defer close(full)
-		err := crash.Catch(func() error {
-			for _, c := range []*longColumn{&s.features, &s.locations} {
-				for from := 0; from < c.chunks(); from += chunks {
-					to := min(from+chunks, c.chunks())
-					var b *batch
-					select {
-					case b = <-free:
-					case <-quit:
-						return nil
-					}
-					b.at, b.locations = from*chunkItems, nil
-					if c == &s.features {
-						var other error
-						b.features, b.err = some(s, c, from, to, b.features[:cap(b.features)])
-						b.entries, other = some(s, &s.entries, from, to, b.entries[:cap(b.entries)])
-						b.err = errors.Join(b.err, other)
-					} else {
-						b.locations, b.err = some(s, c, from, to, b.entries[:cap(b.entries)])
-					}
-					select {
-					case full <- b:
-					case <-quit:
-						return nil
-					}
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			select {
-			case full <- &batch{err: err}:
-			case <-quit:
-			}
-		}
-	}()
-	for b := range full {
-		if b.err != nil {
-			return b.err
-		}
-		if err := take(b); err != nil {
-			return err
-		}
-		free <- b
+		return s.input(err)
 	}
 	return nil
 }
 
-// cursor gives the locations of a file in order.
-type cursor struct {
-	s    *stored
-	next int // chunk
-	room []uint64
-	rest []uint64
-	both []uint64 // what lies in two chunks
-}
+func (s *stored) input(err error) error { return &genome.InputError{Input: s.name, Err: err} }
 
-// take gives the next n, which are good until it is called again.
-func (c *cursor) take(n int) (_ []uint64, err error) {
-	if n > len(c.rest) {
-		c.both = append(c.both[:0], c.rest...)
-		if c.rest, err = again(c.s, &c.s.locations, c.next, c.room); err != nil {
-			return nil, err
-		}
-		c.next++
-		n -= len(c.both)
-		c.both, c.rest = append(c.both, c.rest[:n]...), c.rest[n:]
-		return c.both, nil
+// wrong is the error of a chunk that is not what it should be.
+func (s *stored) wrong(what string) error {
+	now, err := s.file.Stat()
+	if err == nil && (now.Size() != s.about.Size() || !now.ModTime().Equal(s.about.ModTime())) {
+		return s.input(errChanged)
 	}
-	l := c.rest[:n]
-	c.rest = c.rest[n:]
-	return l, nil
+	return s.input(errDamaged(what))
 }
 
-// each is Each.
-func (s *stored) each(visit func(feature uint32, locations []uint64)) error {
-	features, entries := make([]uint32, chunkItems), make([]uint64, chunkItems)
-	locations := cursor{s: s, room: make([]uint64, chunkItems)}
-	one := make([]uint64, 1)
-	for i := range s.features.chunks() {
-		f, err := again(s, &s.features, i, features)
-		if err != nil {
-			return err
+// read reads a chunk into the memory that it has, or into more, and checks it. The locations go where to says, if it is
+// not nil.
+func (db *Database) read(c int, x *chunk, to []uint64) (content, error) {
+	s := db.stored
+	n, places := s.items(c), int(s.end(c)-s.places[c])
+	x.features, x.entries = slices.Grow(x.features[:0], n)[:n], slices.Grow(x.entries[:0], n)[:n]
+	if x.locations = to; to == nil {
+		x.locations = slices.Grow(x.locations[:0], places)
+	}
+	x.locations, x.place = x.locations[:places], s.places[c]
+	sum := uint32(0)
+	begins := s.begins(c)
+	for i, b := range [][]byte{raw(x.features), raw(x.entries), raw(x.locations)} {
+		if err := s.readAt(b, begins[i]); err != nil {
+			return content{}, err
 		}
-		e, err := again(s, &s.entries, i, entries)
-		if err != nil {
-			return err
-		}
-		for j, feature := range f {
-			one[0] = e[j] &^ (1 << oneBit)
-			l := one
-			if e[j]>>manyBit != 0 {
-				if l, err = locations.take(int(e[j] >> countShift & mostLocations)); err != nil {
-					return err
-				}
-			}
-			visit(feature, l)
+		sum = crc32.Update(sum, castagnoli, b)
+	}
+	if sum != s.sums[c] {
+		return content{}, s.wrong("a section")
+	}
+	return db.checkChunk(c, x)
+}
+
+// checkChunk tells whether all numbers of a chunk are right: kernels do not look, and sums are right also where a
+// program wrote nonsense.
+func (db *Database) checkChunk(c int, x *chunk) (content, error) {
+	s := db.stored
+	all, err := db.contentOf(x)
+	if err != nil {
+		return all, err
+	}
+	next := uint64(noFeature)
+	if c+1 < len(s.firsts) {
+		next = uint64(s.firsts[c+1])
+	}
+	if x.features[0] != s.firsts[c] || uint64(x.features[len(x.features)-1]) >= next {
+		return all, s.wrong("the order of features")
+	}
+	return all, db.checkLocations(x.locations)
+}
+
+func (db *Database) checkLocations(l []uint64) error {
+	for _, at := range l {
+		if !db.of(at) {
+			return db.stored.wrong("a location")
 		}
 	}
 	return nil
 }
 
-// check reads all columns for the first time, keeps the sums of their chunks, and tells whether their sums and all
-// numbers are right: kernels do not look, and sums are right also where a program wrote nonsense.
-func (s *stored) check(db *Database, sums [3]uint32) error {
-	contents := make([]content, s.features.chunks())
-	for _, c := range []*longColumn{&s.features, &s.entries, &s.locations} {
-		c.sums = make([]uint32, c.chunks())
+// contentOf checks the features of a chunk and their entries, and sums them up.
+func (db *Database) contentOf(x *chunk) (c content, err error) {
+	s, place := db.stored, x.place
+	for i, e := range x.entries {
+		if i > 0 && x.features[i] <= x.features[i-1] {
+			return c, s.wrong("the order of features")
+		}
+		n := uint64(1)
+		if e>>manyBit == 0 {
+			if e>>oneBit != 1 || !db.of(e&^(1<<oneBit)) {
+				return c, s.wrong("an entry")
+			}
+		} else {
+			if n = countOf(e); n < 2 || n > uint64(db.Options.MaxLocations) {
+				return c, s.wrong("an entry")
+			}
+			if placeOf(e) != place {
+				return c, s.wrong("the order of locations")
+			}
+			place += n
+		}
+		c.add(n)
 	}
-	pool := sync.Pool{New: func() any {
-		return &batch{features: make([]uint32, chunkItems), entries: make([]uint64, chunkItems)}
-	}}
-	err := ranges(len(contents), 1, func(i, _ int) error {
-		b := pool.Get().(*batch)
-		defer pool.Put(b)
-		f, err := read(s, &s.features, i, b.features)
-		if err != nil {
-			return err
-		}
-		e, err := read(s, &s.entries, i, b.entries)
-		if err != nil {
-			return err
-		}
-		s.features.sums[i], s.entries.sums[i] = crc32.Checksum(raw(f), castagnoli), crc32.Checksum(raw(e), castagnoli)
-		contents[i], err = db.contentOf(f, e)
+	if place != x.place+uint64(len(x.locations)) {
+		return c, s.wrong("the number of locations")
+	}
+	return c, nil
+}
+
+// countOf and placeOf are of the entry of a feature with several locations.
+func countOf(entry uint64) uint64 { return entry >> countShift & mostLocations }
+func placeOf(entry uint64) uint64 { return entry & (1<<countShift - 1) }
+
+// Check reads the whole database, and tells whether all of it is as it was written. Errors: *genome.InputError.
+func (db *Database) Check() error {
+	s := db.stored
+	if s == nil {
+		return nil
+	}
+	contents := make([]content, len(s.sums))
+	pool := sync.Pool{New: func() any { return new(chunk) }}
+	err := ranges(len(contents), 1, func(c, _ int) (err error) {
+		x := pool.Get().(*chunk)
+		defer pool.Put(x)
+		contents[c], err = db.read(c, x, nil)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	err = ranges(s.locations.chunks(), 1, func(i, _ int) error {
-		b := pool.Get().(*batch)
-		defer pool.Put(b)
-		l, err := read(s, &s.locations, i, b.entries)
-		if err != nil {
+	all := content{}
+	for _, c := range contents {
+		all.join(c)
+	}
+	if all != s.content {
+		return s.wrong("the description")
+	}
+	return nil
+}
+
+// list makes the directory of a file of version 1, which is read for that, and checks all sums.
+func (db *Database) list(sums [3]uint32) error {
+	s := db.stored
+	n := chunksOf(s.features)
+	s.firsts, s.places, s.sums = make([]uint32, n), make([]uint64, n), make([]uint32, n)
+	var parts [3][]uint32
+	for i := range parts {
+		parts[i] = make([]uint32, n)
+	}
+	pool := sync.Pool{New: func() any {
+		return &chunk{features: make([]uint32, chunkItems), entries: make([]uint64, chunkItems)}
+	}}
+	err := ranges(n, 1, func(c, _ int) error {
+		x := pool.Get().(*chunk)
+		defer pool.Put(x)
+		features, entries := x.features[:s.items(c)], x.entries[:s.items(c)]
+		begins := s.begins(c)
+		if err := errors.Join(s.readAt(raw(features), begins[0]), s.readAt(raw(entries), begins[1])); err != nil {
 			return err
 		}
-		s.locations.sums[i] = crc32.Checksum(raw(l), castagnoli)
-		for _, at := range l {
-			if !db.of(at) {
-				return errDamaged("a location")
+		parts[0][c] = crc32.Checksum(raw(features), castagnoli)
+		parts[1][c] = crc32.Checksum(raw(entries), castagnoli)
+		s.firsts[c] = features[0]
+		for _, e := range entries {
+			if e>>manyBit != 0 {
+				s.places[c] += countOf(e)
 			}
 		}
 		return nil
@@ -264,72 +262,95 @@ func (s *stored) check(db *Database, sums [3]uint32) error {
 	if err != nil {
 		return err
 	}
-	if s.features.sum(4) != sums[0] || s.entries.sum(8) != sums[1] || s.locations.sum(8) != sums[2] {
+	all := uint64(0)
+	for c, places := range s.places {
+		s.places[c], all = all, all+places
+	}
+	if all != uint64(s.locations) {
+		return errDamaged("the number of locations")
+	}
+	if err := s.checkDirectory(db.Options.MaxLocations); err != nil {
+		return err
+	}
+	if joined(parts[0], func(c int) int { return 4 * s.items(c) }) != sums[0] ||
+		joined(parts[1], func(c int) int { return 8 * s.items(c) }) != sums[1] {
 		return errDamaged("a section")
 	}
-	all := &s.content
-	for i, c := range contents {
-		if i > 0 && c.first <= all.last {
-			return errDamaged("the order of features")
+	return db.listLocations(parts, sums[2])
+}
+
+// listLocations is list's second half, which knows where the locations of each chunk lie.
+func (db *Database) listLocations(parts [3][]uint32, sum uint32) error {
+	s := db.stored
+	contents := make([]content, len(s.sums))
+	pool := sync.Pool{New: func() any { return new(chunk) }}
+	err := ranges(len(contents), 1, func(c, _ int) (err error) {
+		x := pool.Get().(*chunk)
+		defer pool.Put(x)
+		n := int(s.end(c) - s.places[c])
+		x.locations = slices.Grow(x.locations[:0], n)[:n]
+		begins := s.begins(c)
+		if err := s.readAt(raw(x.locations), begins[2]); err != nil {
+			return err
 		}
-		if c.places > 0 && c.place != all.places {
-			return errDamaged("the order of locations")
-		}
-		all.last = c.last
-		all.places += c.places
-		all.locations += c.locations
-		all.squares += c.squares
-		all.most = max(all.most, c.most)
+		parts[2][c] = crc32.Checksum(raw(x.locations), castagnoli)
+		s.sums[c] = joined([]uint32{parts[0][c], parts[1][c], parts[2][c]}, func(i int) int {
+			return []int{4 * s.items(c), 8 * s.items(c), 8 * n}[i]
+		})
+		contents[c], err = db.read(c, x, nil)
+		return err
+	})
+	if err != nil {
+		return err
 	}
-	if all.places != uint64(s.locations.n) {
-		return errDamaged("the number of locations")
+	if joined(parts[2], func(c int) int { return 8 * int(s.end(c)-s.places[c]) }) != sum {
+		return errDamaged("a section")
+	}
+	for _, c := range contents {
+		s.content.join(c)
 	}
 	return nil
 }
 
-// contentOf checks features and their entries, and sums them up.
-func (db *Database) contentOf(features []uint32, entries []uint64) (c content, err error) {
-	c.first, c.last = features[0], features[len(features)-1]
-	for i, e := range entries {
-		if i > 0 && features[i] <= features[i-1] {
-			return c, errDamaged("the order of features")
-		}
-		n := uint64(1)
-		if e>>manyBit == 0 {
-			if e>>oneBit != 1 || !db.of(e&^(1<<oneBit)) {
-				return c, errDamaged("an entry")
-			}
-		} else {
-			place := e & (1<<countShift - 1)
-			if n = e >> countShift & mostLocations; n < 2 || n > uint64(db.Options.MaxLocations) {
-				return c, errDamaged("an entry")
-			}
-			if c.places == 0 {
-				c.place = place
-			} else if place != c.place+c.places {
-				return c, errDamaged("the order of locations")
-			}
-			c.places += n
-		}
-		c.locations += n
-		c.squares += n * n
-		c.most = max(c.most, n)
+// checkDirectory tells whether the chunks that a directory tells of can be.
+func (s *stored) checkDirectory(most int) error {
+	n := chunksOf(s.features)
+	if len(s.firsts) != n || len(s.places) != n || len(s.sums) != n || n == 0 && s.locations > 0 {
+		return errDamaged("the length of a section")
 	}
-	return c, nil
+	for c := range n {
+		if c > 0 && s.firsts[c] <= s.firsts[c-1] || c == 0 && s.places[c] != 0 || s.end(c) < s.places[c] ||
+			s.end(c)-s.places[c] > uint64(s.items(c)*most) {
+			return errDamaged("the order of features")
+		}
+	}
+	return nil
 }
 
-// sum is the checksum of a whole column, whose items have so many bytes.
-func (c *longColumn) sum(size int) uint32 {
-	all := uint32(0)
-	for i, sum := range c.sums {
-		all = times(all, power(size*min(chunkItems, c.n-i*chunkItems))) ^ sum
+// joined is the checksum of parts that lie one after the other, each of so many bytes.
+func joined(sums []uint32, size func(i int) int) uint32 {
+	all, last, factor := uint32(0), -1, uint32(0)
+	for i, sum := range sums {
+		if n := size(i); n != last {
+			last, factor = n, power(n)
+		}
+		all = times(all, factor) ^ sum
 	}
 	return all
 }
 
+// use has the file stay open until release.
+func (s *stored) use() { s.users.Add(1) }
+func (s *stored) release() error {
+	if s.users.Add(-1) > 0 {
+		return nil
+	}
+	return s.file.Close()
+}
+
 // Changed tells how the file of a database differs from what it was when it was opened. It returns nil if the file does
-// not differ, or if there is no file. A Classifier that was made from the database stays as it was. Cost: a look at the
-// file's properties, not at its content. Errors: *genome.InputError.
+// not differ, or if there is no file. Cost: a look at the file's properties, not at its content. Errors:
+// *genome.InputError.
 func (db *Database) Changed() error {
 	s := db.stored
 	if s == nil {
