@@ -46,7 +46,9 @@
 //
 // On the CPU device, other keys get a table of the join's own if no family of tables is named and Options.Filter is not
 // FilterOn. It is made in parts that fit a core's cache, needs no kernel, and each goroutine looks its own block of
-// keys up. Keys of 9 to 16 bytes are hashed to 8 for it, and what it finds is compared.
+// keys up. Keys of 9 to 16 bytes are hashed to 8 for it, and what it finds is compared. Counts of Parquet files by keys
+// of up to 16 bytes get a smaller one, a tally of how often each key comes: a row of it is a line of the cache, and no
+// row of the build side has a number.
 //
 // # Several devices
 //

@@ -57,16 +57,16 @@ func (x *core) close() (err error) {
 	if x.st != nil {
 		err = x.st.Close()
 	}
-	return errors.Join(err, x.bins.Free(), x.direct.Free(), x.deals.Free(), x.tables.Free(), x.parts.Free(), x.waiting.Free(),
-		x.table.Free(), x.pairs.Free())
+	return errors.Join(err, x.bins.Free(), x.direct.Free(), x.deals.Free(), x.tables.Free(), x.parts.Free(),
+		x.waiting.Free(), x.table.Free(), x.pairs.Free())
 }
 
 // deal deals out the stretches of a piece, or counts its short k-mers.
 func (x *core) deal(p passage) (err error) {
 	s := &x.deals.Slice()[0]
 	s.Next = uint64(p.from)
-	params := dealParams{Text: addressOf(p.text), N: uint64(len(p.text)), To: uint64(p.to),
-		K: uint64(x.k), Canonical: x.canonical, Minimizer: uint64(minimizerOf(x.k)), Mask: uint64(x.nbins - 1),
+	params := dealParams{Text: addressOf(p.text), N: uint64(len(p.text)), To: uint64(p.to), K: uint64(x.k),
+		Canonical: x.canonical, Minimizer: uint64(minimizerOf(x.k)), Mask: uint64(x.nbins - 1),
 		Bins: x.bins.Mapped().Addr(), State: x.deals.Mapped().Addr()}
 	kernel := x.kernels.deal
 	if x.k <= shortLetters {
