@@ -247,19 +247,14 @@ func eager(m *device.Module, t texts, memory int64) (counter, error) {
 	return c, err
 }
 
-// A table takes all k-mers of texts of any length, and nothing that stands behind them in the memory.
+// A counter takes all k-mers of texts of any length, and nothing that stands behind them in the memory; also where it
+// takes them in the smallest pieces, and counts often.
 func TestShortTexts(t *testing.T) {
 	d := open(t, "cpu")
 	r := rand.New(rand.NewPCG(5, 5))
-	for _, k := range []int{1, 16, 17, 21, 32, 33, 49, 64} {
+	for _, k := range []int{1, 9, 10, 16, 17, 21, 31, 32, 33, 49, 64} {
 		m, err := d.Compile(program(wordsOf(k)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, err := eager(m, texts{wanted: wanted{d: d, k: k, words: wordsOf(k), end: parts}, room: 5001}, 1<<30)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var sequences []string
 		for _, n := range []int{3000, 0, 1, 15, 16, 17, 31, 32, 33, 47, 48, 49, 62, 63, 64, 65, 79, 80, 81, 95, 127,
 			128, 129, 200, 1} {
@@ -268,22 +263,43 @@ func TestShortTexts(t *testing.T) {
 				s[i] = "ACGTACGTACGTACGTACGTACGTACGTacgtuUN\x00\xff"[r.IntN(37)]
 			}
 			sequences = append(sequences, string(s))
-			if err := c.add(append(s, '\n'), func() {}); err != nil {
-				t.Fatal(k, n, err)
-			}
 		}
-		got := map[string]uint32{}
-		err = c.finish(func(part int, x counted) error {
-			for i, n := range x.counts {
-				got[string(Append(nil, unmix(x.mix(i)), k))] = n
+		sequences = append(sequences, strings.Repeat("A", 700), strings.Repeat("ACG", 300)) // long stretches
+		for _, canonical := range []uint64{0, 1} {
+			w := wanted{d: d, k: k, words: wordsOf(k), canonical: canonical, end: parts}
+			want := plainly(sequences, k, canonical == 1, 0)
+			for name, make := range map[string]func() (counter, error){
+				"tabled": func() (counter, error) { return eager(m, texts{wanted: w, room: 5001}, 1<<30) },
+				"cores":  func() (counter, error) { return newCores(w, 1<<30) },
+				"pieces": func() (counter, error) {
+					c, err := newCores(w, 1<<30)
+					if err == nil {
+						c.(*cores).letters = 7
+					}
+					return c, err
+				}} {
+				c, err := make()
+				must(t, err)
+				for i, s := range sequences {
+					text := append([]byte(s), '\n')
+					must(t, c.add(text[:len(text):len(text)], func() {}))
+					if x, ok := c.(*cores); ok && name == "pieces" && i%4 == 0 {
+						must(t, x.count(false))
+					}
+				}
+				got := map[string]uint32{}
+				err = c.finish(func(part int, x counted) error {
+					for i, n := range x.counts {
+						got[string(Append(nil, unmix(x.mix(i)), k))] = n
+					}
+					return nil
+				})
+				must(t, errors.Join(err, c.close()))
+				if !maps.Equal(got, want) {
+					t.Errorf("%s, k %d, canonical %d: %d k-mers, want %d, or other counts", name, k, canonical,
+						len(got), len(want))
+				}
 			}
-			return nil
-		})
-		if err := errors.Join(err, c.close()); err != nil {
-			t.Fatal(k, err)
-		}
-		if want := plainly(sequences, k, false, 0); !maps.Equal(got, want) {
-			t.Errorf("k %d: %d k-mers, want %d, or other counts", k, len(got), len(want))
 		}
 	}
 }
