@@ -98,7 +98,8 @@ func (x *core) count(b int, fresh *lists, last bool) (err error) {
 	p := tableParams{K: uint64(x.k), Canonical: x.canonical, First: x.first, End: x.end, Seed: x.seed,
 		Bin: uint64(b), Bins: x.heads.Mapped().Addr(), Cores: uint64(len(x.all)), State: x.tables.Mapped().Addr(),
 		Least: uint64(x.least), Waiting: x.waiting.Mapped().Addr()}
-	if last && kept == 0 && x.distinct*16 > x.counted*distinctOf16 && b%tableEach > 0 && x.slabBytes() >= bypassSlab {
+	if last && kept == 0 && x.distinct*16 > x.counted*distinctOf16 && b%tableEach > 0 &&
+		x.slabBytes() >= bypassSlab && int64(waiting)*countedBytes(x.words) < x.most/64 {
 		p.List = x.parts.Mapped().Addr()
 		return x.untilDone(x.kernels.partStretches, &p, fresh, func() bool { return s.Core == p.Cores })
 	}
@@ -170,6 +171,9 @@ func (x *core) grow(p *tableParams) error {
 	err := x.reserve(&x.table, placeBytes(x.words)<<p.Bits)
 	if err == nil {
 		p.Table = x.table.Addr()
+		err = x.table.Slice(0, placeBytes(x.words)<<p.Bits).Fill(x.st, 0)
+	}
+	if err == nil {
 		err = x.kernels.growTable.Launch(x.st, lone, p)
 	}
 	return errors.Join(err, old.Free())
@@ -195,10 +199,7 @@ func (x *core) reserve(s *device.Slice[byte], n int) (err error) {
 
 // sort gives the k-mers of a part in their order, in memory that it may take from others.
 func (x *core) sort(part int, free chan counted) (counted, error) {
-	n := 0
-	for _, other := range x.all {
-		n += int(other.parts.Slice()[part].Kmers)
-	}
+	n := x.kmersOf(part)
 	var out counted
 	select {
 	case out = <-free:
@@ -212,9 +213,6 @@ func (x *core) sort(part int, free chan counted) (counted, error) {
 		return out, nil
 	}
 	number := &x.tables.Slice()[0].Used
-	if err := x.reserve(&x.pairs, n*placeBytes(x.words)); err != nil {
-		return out, err
-	}
 	p := partParams{Part: uint64(part), N: uint64(n), Lists: x.heads.Mapped().Addr() + 8*uint64(len(x.all)),
 		Cores: uint64(len(x.all)), Pairs: x.pairs.Addr(), Mixes: addressOf(out.mixes), Counts: addressOf(out.counts),
 		Least: uint64(x.least), Number: uint64(uintptr(unsafe.Pointer(number)))}

@@ -363,7 +363,7 @@ struct Together {
         u64 other = w.times == 0 || w.bytes != bytes;
         for (u32 i = 0; i < many; i++) other |= words[i] ^ load_bytes<u64>((u64)(w.stretch + 8 * i));
         if (!other) {
-            w.times++;
+            w.times += w.times < ~0u; // so often no count can tell
             return true;
         }
         if (!count(w)) return false;

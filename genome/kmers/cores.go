@@ -1,7 +1,6 @@
 package kmers
 
 import (
-	"cmp"
 	"errors"
 	"math/bits"
 	"math/rand/v2"
@@ -34,6 +33,7 @@ type cores struct {
 	waits   slabs               // of stretches
 	lists   lists               // of what was counted: of bins, and at last of parts
 	settled bool
+	sorters []*core      // those that sort parts
 	memory  atomic.Int64 // bytes of slabs and tables
 
 	work  chan passage
@@ -139,7 +139,8 @@ func newCores(w wanted, memory int64) (_ counter, err error) {
 	if err != nil {
 		return nil, err
 	}
-	n := runtime.GOMAXPROCS(0)
+	// each core has some megabytes of its own
+	n := int(min(int64(runtime.GOMAXPROCS(0)), max(c.most/coreBytes, 1)))
 	for c.nbins > leastBins && int64(c.nbins*n*chunkBytes) > c.most/16 {
 		c.nbins /= 2
 	}
@@ -219,11 +220,7 @@ func (c *cores) count(last bool) (err error) {
 		return err
 	}
 	fresh := &lists{}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, fresh.free(c))
-		}
-	}()
+	defer func() { err = errors.Join(err, fresh.free(c)) }() // or what has not become c.lists, after a panic, too
 	if fresh.bins, err = device.MakeMapped[bin](c.d, c.nbins); err != nil {
 		return err
 	}
@@ -251,7 +248,7 @@ func (c *cores) count(last bool) (err error) {
 		return err
 	}
 	c.lists.all, c.lists.used, c.lists.bins = fresh.all, fresh.used, fresh.bins
-	fresh.all, fresh.bins = nil, device.Host[bin]{}
+	fresh.all, fresh.used, fresh.bins = nil, 0, device.Host[bin]{}
 	c.waits.used = 0
 	for _, x := range c.all {
 		clear(x.bins.Slice())
@@ -284,7 +281,50 @@ func (c *cores) settle() error {
 		return c.failed()
 	}
 	c.settled = true
-	return c.count(true)
+	if err := c.count(true); err != nil {
+		return err
+	}
+	return c.roomToSort()
+}
+
+// roomToSort takes the memory for sorting any part on as many cores as there is memory for: when parts are given away
+// it is too late to find that there is none.
+func (c *cores) roomToSort() error {
+	most := 0
+	for part := range parts {
+		most = max(most, c.kmersOf(part))
+	}
+	for _, x := range c.all {
+		c.memory.Add(-x.table.Bytes())
+		old := x.table
+		x.table = device.Slice[byte]{}
+		if err := old.Free(); err != nil {
+			return err
+		}
+	}
+	for _, x := range c.all {
+		given := int64(most) * countedBytes(c.words)
+		err := x.reserve(&x.pairs, most*placeBytes(c.words))
+		if errors.Is(err, errNarrow) || device.IsOutOfMemory(err) || c.memory.Add(given) > c.most {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		c.sorters = append(c.sorters, x)
+	}
+	if len(c.sorters) == 0 {
+		return errNarrow
+	}
+	return nil
+}
+
+// kmersOf is how many entries a part has in all cores' lists.
+func (c *cores) kmersOf(part int) (n int) {
+	for _, x := range c.all {
+		n += int(x.parts.Slice()[part].Kmers)
+	}
+	return n
 }
 
 func (c *cores) finish(emit func(part int, x counted) error) error {
@@ -294,8 +334,8 @@ func (c *cores) finish(emit func(part int, x counted) error) error {
 	if c.k <= shortLetters {
 		return c.short().inParts(int(c.first), int(c.end), c.least, emit)
 	}
-	idle, free := make(chan *core, len(c.all)), make(chan counted, aheadOf*len(c.all))
-	for _, x := range c.all {
+	idle, free := make(chan *core, len(c.sorters)), make(chan counted, aheadOf*len(c.all))
+	for _, x := range c.sorters {
 		idle <- x
 	}
 	var sorted [parts]counted
@@ -307,7 +347,10 @@ func (c *cores) finish(emit func(part int, x counted) error) error {
 			c.fail(err)
 		}
 	}, func(part int) error {
-		if err := cmp.Or(c.failed(), emit(part, sorted[part])); err != nil {
+		if err := c.failed(); err != nil {
+			return err
+		}
+		if err := emit(part, sorted[part]); err != nil {
 			return err
 		}
 		select {

@@ -194,6 +194,12 @@ func (j *job) count(first, end, round int, source func(add func(text []byte, don
 	made := sync.OnceValues(func() (counter, error) { return j.counter(first, end) })
 	var making crash.WaitGroup
 	making.Go(func() { made() })
+	defer func() {
+		making.Wait()
+		if c, failed := made(); failed == nil {
+			err = errors.Join(err, c.close())
+		}
+	}()
 	err = source(func(text []byte, done func()) error {
 		c, err := made()
 		if err != nil {
@@ -206,7 +212,6 @@ func (j *job) count(first, end, round int, source func(add func(text []byte, don
 	if failed != nil {
 		return cmp.Or(err, failed)
 	}
-	defer func() { err = errors.Join(err, c.close()) }()
 	if err != nil {
 		return err
 	}
@@ -214,7 +219,7 @@ func (j *job) count(first, end, round int, source func(add func(text []byte, don
 		return err
 	}
 	j.o.Progress(Progress{Counting, round, 0, parts})
-	return c.finish(func(part int, x counted) error {
+	return c.finish(func(part int, x counted) error { // from here on there is memory
 		if err := j.ctx.Err(); err != nil {
 			return err
 		}

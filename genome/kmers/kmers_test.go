@@ -9,8 +9,10 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -785,5 +787,76 @@ func TestSortingPanics(t *testing.T) {
 		}
 	case <-time.After(10 * time.Second):
 		t.Error("it is waited for")
+	}
+}
+
+// Two parts that have nearly all k-mers are too large to be sorted with little memory: that turns out before any part is
+// given away, on one core, too.
+func TestPartsTooLargeToSort(t *testing.T) {
+	testenv.ByTurns(t)
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	d := open(t, "cpu")
+	const k, n = 32, 300_000
+	r := rand.New(rand.NewPCG(5, 5))
+	text := []byte{}
+	put := func(x uint64) { text = append(Append(append(text, '>', '\n'), Kmer{Lo: x}, k), '\n') }
+	for range 300 {
+		put(r.Uint64())
+	}
+	for i := range n {
+		part := uint64(1000 + 1000*(i%2))
+		put(unmix([]uint64{part<<(64-partBits) | r.Uint64()>>partBits}).Lo)
+	}
+	dir := t.TempDir()
+	in, out, whole := filepath.Join(dir, "in"), filepath.Join(dir, "out"), filepath.Join(dir, "whole")
+	must(t, os.WriteFile(in, text, 0o600))
+	s, err := Count(t.Context(), d, []string{in}, Options{K: k}, whole)
+	must(t, err)
+	if s.Total != n+300 {
+		t.Errorf("%d k-mers, want %d", s.Total, n+300)
+	}
+	want, _ := os.ReadFile(whole)
+	for mib := int64(13); mib <= 20; mib++ {
+		_, err := Count(t.Context(), d, []string{in}, Options{K: k, MaxMemory: mib << 20}, out)
+		if got, _ := os.ReadFile(out); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%d MiB: %v, the same file: %v", mib, err, bytes.Equal(got, want))
+		}
+	}
+}
+
+// After a panic while text is added, nothing is left of the counter.
+func TestPanicInAdd(t *testing.T) {
+	d := open(t, "cpu")
+	dir := t.TempDir()
+	r := rand.New(rand.NewPCG(1, 1))
+	text := []byte(">a\n")
+	for range 2 << 20 {
+		text = append(text, "ACGT"[r.IntN(4)])
+	}
+	in := filepath.Join(dir, "in")
+	must(t, os.WriteFile(in, text, 0o600))
+	live := len(d.Live())
+	var once atomic.Bool
+	crash.Plant = func() {
+		stack := make([]byte, 1<<16)
+		if s := string(stack[:runtime.Stack(stack, false)]); strings.Contains(s, "beside") && !once.Swap(true) {
+			panic("planted")
+		}
+	}
+	defer func() { crash.Plant = nil }()
+	func() {
+		defer func() {
+			if p := recover(); p == nil || !strings.Contains(fmt.Sprint(p), "planted") {
+				t.Errorf("the panic is %v", p)
+			}
+		}()
+		Count(t.Context(), d, []string{in}, Options{K: 21, MaxMemory: leastMemory}, filepath.Join(dir, "out"))
+	}()
+	if now := len(d.Live()); now > live {
+		t.Errorf("%d allocations are left of %d", now-live, now)
+	}
+	stacks := make([]byte, 1<<20)
+	if n := strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "core).take"); n > 0 {
+		t.Errorf("%d goroutines are left", n)
 	}
 }

@@ -59,6 +59,8 @@ const (
 	chunkBytes          = 1 << 10
 	// K-mers of so many letters are counted where their letters say, which takes 2 MB for each core.
 	shortLetters = 9
+	// coreBytes of the memory are there for each core that counts, or fewer cores do.
+	coreBytes = 4 << 20
 	// pieceLetters is how many letters a core takes at a time at most.
 	pieceLetters = 1 << 18
 	// So many stretches of up to 40 bytes wait for equal ones on each core.
