@@ -120,3 +120,35 @@ func TestJoinsWithoutADevice(t *testing.T) {
 		}
 	}
 }
+
+// Parts of a join that is larger than memory do without a device, too, and name no table.
+func TestPartsWithoutADevice(t *testing.T) {
+	dir := t.TempDir()
+	var b, p strings.Builder
+	b.WriteString("k,a\n")
+	p.WriteString("k,b\n")
+	const rows = 50_000
+	for i := range rows {
+		fmt.Fprintf(&b, "%d,a long text for row number %d\n", i*7919%1_000_003*1000, i)
+		fmt.Fprintf(&p, "%d,%d\n", i*7919%1_000_003*2000, i)
+	}
+	build, probe := put(t, dir+"/b.csv", b.String()), put(t, dir+"/p.csv", p.String())
+	run := func(memory int64, count bool) Summary {
+		o := Options{Build: build, Probe: probe, On: []Pair{{"k", "k"}}, Memory: memory, Count: count}
+		if !count {
+			o.Out = dir + "/out.csv"
+		}
+		o.Open = func(string, string) ([]*device.Device, error) { return nil, device.ErrNoCompiler }
+		s, err := Run(t.Context(), nil, o)
+		if err != nil {
+			t.Fatal(memory, count, err)
+		}
+		return s
+	}
+	for _, count := range []bool{false, true} {
+		whole, parts := run(0, count), run(1<<20, count)
+		if parts.OutRows != whole.OutRows || parts.OutRows == 0 || parts.Table != "" || parts.Device != "cpu" {
+			t.Errorf("count %v: %+v, want %+v", count, parts, whole)
+		}
+	}
+}

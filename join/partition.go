@@ -341,7 +341,14 @@ func (g *partedJoin) part(ctx context.Context, build, probe *spill, depth int) (
 	}
 	o, t := g.Options, g.tuning
 	o.Progress, o.Select, t.batch = nil, nil, g.rows
+	if err := g.ready(); err != nil {
+		return nil, err
+	}
 	j := newJoiner(g.devices, o, t)
+	if g.missing != nil { // the cores do a part, too
+		j.missing = g.missing
+		j.use(true)
+	}
 	j.out = &output{schema: g.out, columns: slices.Clone(g.plan.columns)}
 	j.out.columns = append(j.out.columns, source{false, g.probe.NumFields() - 1})
 	if g.How.keepsBuild() {
@@ -356,6 +363,7 @@ func (g *partedJoin) part(ctx context.Context, build, probe *spill, depth int) (
 		j.sink = out.write
 	}
 	err = j.run(ctx, b, p)
+	g.sum.Table, g.sum.Near = j.sum.Table, j.sum.Near
 	g.sum.Filtered += j.sum.Filtered
 	g.sum.Building += j.sum.Building
 	g.sum.Probing += j.sum.Probing

@@ -1,6 +1,7 @@
 package classify
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -72,7 +73,7 @@ func newResident(d *device.Device, db *Database) (r *resident, err error) {
 		return nil, &device.OutOfMemoryError{Device: d.Info().Name, Asked: need, Free: free}
 	}
 	n := chunksOf(features)
-	if db.stored != nil {
+	if db.stored != nil && n > 0 {
 		db.stored.use()
 	}
 	r.left.Store(int64(n))
@@ -166,18 +167,20 @@ func (r *resident) bring(all bool) error {
 		}
 	}
 	pool := sync.Pool{New: func() any { return new(chunk) }}
+	var filled atomic.Int64
 	err := ranges(len(chunks), 1, func(i, _ int) error {
 		x := pool.Get().(*chunk)
 		defer pool.Put(x)
-		return r.fill(chunks[i], x)
-	})
-	if err != nil {
+		err := r.fill(chunks[i], x)
+		if err == nil {
+			filled.Add(1)
+		}
 		return err
+	})
+	if n := filled.Load(); n > 0 && r.left.Add(-n) == 0 && r.db.stored != nil {
+		err = errors.Join(err, r.db.stored.release())
 	}
-	if r.left.Add(int64(-len(chunks))) == 0 && r.db.stored != nil && len(chunks) > 0 {
-		return r.db.stored.release()
-	}
-	return nil
+	return err
 }
 
 // fill brings a chunk, by way of x.
