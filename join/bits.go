@@ -10,8 +10,6 @@ import (
 	"unsafe"
 
 	"github.com/apache/arrow-go/v18/arrow"
-
-	"github.com/warpmap/warpmap/internal/crash"
 )
 
 // Semi and anti joins, and counts of inner joins in which no key of the build side comes twice, ask whether a key is
@@ -75,22 +73,15 @@ func (p *keyPlan) signed(build, probe *parquetFile) bool {
 // may not.
 func (c *columnJoin) readBits(ctx context.Context, p *parquetFile, low, high int64) (*bitKeys, error) {
 	b := &bitKeys{low: low, high: high, bits: make([]uint64, (uint64(high)-uint64(low))/64+1)}
-	work, going := crash.WithContext(ctx)
-	work.SetLimit(c.Threads)
-	for g := range p.groups() {
-		work.Go(func() error {
-			if going.Err() != nil {
-				return context.Cause(going)
-			}
-			defer since(&c.stats.building, time.Now())
-			var room []int64
-			return p.pages(g, c.joiner.plan.keys[0].build, nil, func(v *vec, _ int) error {
-				b.add(v, &room)
-				return nil
-			})
+	err := c.eachGroup(ctx, p, func(group int) error {
+		defer since(&c.stats.building, time.Now())
+		var room []int64
+		return p.pages(group, c.joiner.plan.keys[0].build, nil, func(v *vec, _ int) error {
+			b.add(v, &room)
+			return nil
 		})
-	}
-	if err := work.Wait(); err != nil {
+	})
+	if err != nil {
 		return nil, readError(err, "build")
 	}
 	if b.beyond.Load() || b.twice.Load() && c.How == Inner {

@@ -137,6 +137,21 @@ func (c *columnJoin) readBuild(ctx context.Context, p *parquetFile) error {
 	return c.makeIndex(ctx, packed)
 }
 
+// eachGroup calls do for the row groups of the build side, some beside one another.
+func (c *columnJoin) eachGroup(ctx context.Context, p *parquetFile, do func(group int) error) error {
+	work, going := crash.WithContext(ctx)
+	work.SetLimit(c.Threads)
+	for g := range p.groups() {
+		work.Go(func() error {
+			if going.Err() != nil {
+				return context.Cause(going)
+			}
+			return catch("reading the build side broke off", func() error { return do(g) })
+		})
+	}
+	return work.Wait()
+}
+
 // narrow makes row groups of the output as small as they must be for the build side's text: it may come out in each
 // row.
 func (c *columnJoin) narrow() {

@@ -12,8 +12,6 @@ import (
 	"unsafe"
 
 	"github.com/apache/arrow-go/v18/parquet"
-
-	"github.com/warpmap/warpmap/internal/crash"
 )
 
 // A count that keeps no build row without a match needs to know how often each key comes, and nothing else. So on the
@@ -57,17 +55,7 @@ func (c *columnJoin) readTally(ctx context.Context, p *parquetFile) (*tally, err
 	t := newTally(p.rows, pieces, two)
 	r := &tallyReader{columnJoin: c, tally: t, all: spanOf(nil, nil, 0)}
 	r.unsure = !two && len(plan.keys) == 1 && !(c.plain && low < high)
-	work, going := crash.WithContext(ctx)
-	work.SetLimit(c.Threads)
-	for g := range p.groups() {
-		work.Go(func() error {
-			if going.Err() != nil {
-				return context.Cause(going)
-			}
-			return catch("reading the build side broke off", func() error { return r.group(p, g) })
-		})
-	}
-	err := work.Wait()
+	err := c.eachGroup(ctx, p, func(group int) error { return r.group(p, group) })
 	if _, _, near := r.all.close(); err == errNear || err == nil && near && !two {
 		return nil, nil
 	}
@@ -231,30 +219,11 @@ func (p *packed) there() (words, seconds []uint64) {
 	return words[:n], seconds
 }
 
-// matchTally counts what comes out of a row group.
-func (c *columnJoin) matchTally(u *unit) error {
+// matchPlain counts what comes out of a row group by plain keys: they are looked up page by page, and each entry of a
+// dictionary once.
+func (c *columnJoin) matchPlain(u *unit) error {
 	w := c.workspace()
 	defer c.scratch.Put(w)
-	if c.plain {
-		return c.matchPlain(w, u)
-	}
-	columns, err := c.readKeys(c.probe, u.group, false)
-	defer releaseKeys(columns)
-	if err != nil {
-		return fmt.Errorf("reading the probe side: %w", err)
-	}
-	defer since(&c.stats.probing, time.Now())
-	keys, err := c.packKeys(w, columns, u.rows, false)
-	if err != nil {
-		return fmt.Errorf("reading the probe side: %w", err)
-	}
-	found, pairs := c.tally.count(keys.there())
-	u.out = c.comesOut(int64(u.rows), found, pairs)
-	return nil
-}
-
-// matchPlain is matchTally for plain keys: they are looked up page by page, and each entry of a dictionary once.
-func (c *columnJoin) matchPlain(w *matchScratch, u *unit) error {
 	defer since(&c.stats.probing, time.Now())
 	found, pairs := int64(0), int64(0)
 	var dict *vec // whose entries w.times are of

@@ -56,8 +56,8 @@ func (c *columnJoin) match(ctx context.Context, u *unit) error {
 	if c.bits != nil {
 		return c.matchBits(u)
 	}
-	if c.tally != nil {
-		return c.matchTally(u)
+	if c.tally != nil && c.plain {
+		return c.matchPlain(u)
 	}
 	w := c.workspace()
 	defer c.scratch.Put(w)
@@ -70,6 +70,11 @@ func (c *columnJoin) match(ctx context.Context, u *unit) error {
 	keys, err := c.packKeys(w, columns, u.rows, false)
 	if err != nil {
 		return fmt.Errorf("reading the probe side: %w", err)
+	}
+	if c.tally != nil {
+		found, pairs := c.tally.count(keys.there())
+		u.out = c.comesOut(int64(u.rows), found, pairs)
+		return nil
 	}
 	w.reps = slices.Grow(w.reps[:0], u.rows)[:u.rows]
 	if err := c.index.find(keys, w.reps); err != nil {

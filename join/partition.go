@@ -341,9 +341,6 @@ func (g *partedJoin) part(ctx context.Context, build, probe *spill, depth int) (
 	}
 	o, t := g.Options, g.tuning
 	o.Progress, o.Select, t.batch = nil, nil, g.rows
-	if err := g.ready(); err != nil {
-		return nil, err
-	}
 	j := newJoiner(g.devices, o, t)
 	if g.missing != nil { // the cores do a part, too
 		j.missing = g.missing

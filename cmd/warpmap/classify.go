@@ -142,9 +142,8 @@ func (b *buildFlags) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	defer builder.Close()
-	if builder.MaxMemory = b.memory; b.memory == 0 {
-		free, _ := device.HostMemory()
-		builder.MaxMemory = max(free/2, 1<<30)
+	if b.memory > 0 {
+		builder.MaxMemory = b.memory
 	}
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m) // of the taxonomy

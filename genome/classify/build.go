@@ -41,8 +41,8 @@ type Builder struct {
 	// Progress, if not nil, is called after each block of Add with the number of letters so far.
 	Progress func(letters int64)
 	// MaxMemory is about how many bytes of the host's memory features take; what is beyond goes to temporary files,
-	// where TMPDIR says. The taxonomy, the names of references, and blocks of text come on top. Add sets it to half of
-	// what is free if it is 0.
+	// where TMPDIR says. The taxonomy, the names of references, and blocks of text come on top. A new Builder has half
+	// of what is free.
 	MaxMemory int64
 
 	o        Options
@@ -123,7 +123,8 @@ func NewBuilder(d *device.Device, taxonomy string, o Options, beside ...*device.
 
 // newBuilder makes tables on all GPUs, or, with tables, on all devices.
 func newBuilder(devices []*device.Device, t *Taxonomy, a *assigner, o Options, tables bool) (b *Builder, err error) {
-	b = &Builder{o: o, taxonomy: t, assigner: a}
+	free, _ := device.HostMemory()
+	b = &Builder{o: o, taxonomy: t, assigner: a, MaxMemory: max(free/2, leastMemory)}
 	defer func() {
 		if err != nil {
 			b.Close()
@@ -205,15 +206,10 @@ const (
 	mostPiece   = muchMemory / 128
 )
 
-// setMemory sets MaxMemory.
-func (b *Builder) setMemory() error {
-	if b.MaxMemory == 0 {
-		free, _ := device.HostMemory()
-		b.MaxMemory = max(free/2, leastMemory)
-	}
+// checkMemory tells whether MaxMemory is enough.
+func (b *Builder) checkMemory() error {
 	if b.MaxMemory < leastMemory {
-		return fmt.Errorf("memory of %s: want %s or more, or 0 for half of what is free", device.Bytes(b.MaxMemory),
-			device.Bytes(leastMemory))
+		return fmt.Errorf("memory of %s: want %s or more", device.Bytes(b.MaxMemory), device.Bytes(leastMemory))
 	}
 	return nil
 }
@@ -242,7 +238,7 @@ type references struct {
 //
 // Errors: what genome.Read returns; *device.OutOfMemoryError; *table.FullError.
 func (b *Builder) Add(ctx context.Context, inputs []string, o genome.Options) (counts genome.Counts, err error) {
-	if err := b.setMemory(); err != nil {
+	if err := b.checkMemory(); err != nil {
 		return counts, err
 	}
 	if o.BlockBytes == 0 && b.MaxMemory < muchMemory {

@@ -153,14 +153,8 @@ func (db *Database) Save(name string) error {
 	}
 	return files.WriteFile(name, func(f *os.File) error {
 		w := newWriter(f)
-		x := &chunk{}
-		for c := range db.chunks() {
-			if err := db.chunk(c, x); err != nil {
-				return err
-			}
-			if err := w.take(x); err != nil {
-				return err
-			}
+		if err := db.eachChunk(w.take); err != nil {
+			return err
 		}
 		return w.finish(db)
 	})
@@ -449,19 +443,22 @@ func (db *Database) Close() error {
 // Each calls visit for all features, in order, with their locations in order. The locations are good until visit
 // returns. Errors: *genome.InputError for a file that is damaged, or has changed since it was opened.
 func (db *Database) Each(visit func(feature uint32, locations []uint64)) error {
-	return db.each(func(feature uint32, locations []uint64) error {
-		visit(feature, locations)
-		return nil
+	return db.eachChunk(func(x *chunk) error {
+		return x.each(func(feature uint32, locations []uint64) error {
+			visit(feature, locations)
+			return nil
+		})
 	})
 }
 
-func (db *Database) each(visit func(feature uint32, locations []uint64) error) error {
+// eachChunk calls visit for all chunks, in order. A chunk is good until visit returns.
+func (db *Database) eachChunk(visit func(x *chunk) error) error {
 	x := &chunk{}
 	for c := range db.chunks() {
 		if err := db.chunk(c, x); err != nil {
 			return err
 		}
-		if err := x.each(visit); err != nil {
+		if err := visit(x); err != nil {
 			return err
 		}
 	}

@@ -48,14 +48,33 @@ const (
 	manyBit       = 63
 	countShift    = 48
 
-	// filterBits are those of features that the filter of readsParams knows, which takes 128 KiB.
+	// filterBits are those of features that the filter of residentParams knows, which takes 128 KiB.
 	filterBits = 20
+	// A chunk in a CPU's memory has so many buckets of so many features. With 2,048 buckets, one feature in ten would
+	// be in a next bucket, and reads would take a twentieth longer.
+	chunkBuckets, bucketItems = 2560, 5
+	// bucketFactor: the high bits of a feature times this tell its bucket.
+	bucketFactor = 0x9e3779b1
 	// firstScratch is how many places a block has at first: for reads of some windows.
 	firstScratch = 1 << 14
 
 	// readLanes are the lanes of a warp that decide on a read together, on a GPU and in stress mode.
 	readLanes = 32
 )
+
+// bucket has some features of a chunk, each plus one, and their entries. Behind them there is 0, as in memory that
+// nobody has written to.
+type bucket struct {
+	features [bucketItems]uint32
+	passed   uint32 // one of 32 bits for each feature that has gone on to the next bucket
+	entries  [bucketItems]uint64
+}
+
+// chunkHead is where a chunk begins, and whether it is there: then there is 1.
+type chunkHead struct{ first, there uint32 }
+
+// residentParams is what the kernel of reads.cu looks features up in.
+type residentParams struct{ Buckets, Heads, Starts, Filter, Wanted uint64 }
 
 // window is a stretch of a block's text that is sketched.
 type window struct {

@@ -153,7 +153,7 @@ func (b *Builder) build(ctx context.Context, take func(*chunk) error) error {
 	if err := b.knowsNothing(); err != nil {
 		return &genome.InputError{Input: "references", Err: err}
 	}
-	if err := b.setMemory(); err != nil {
+	if err := b.checkMemory(); err != nil {
 		return err
 	}
 	features := 0

@@ -29,26 +29,6 @@ type resident struct {
 	left      atomic.Int64
 }
 
-const (
-	chunkBuckets = 2560 // with 2048, one feature in ten is in a next bucket, and reads take a twentieth longer
-	bucketItems  = 5
-	bucketFactor = 0x9e3779b1 // the high bits of a feature times this tell its bucket
-)
-
-// bucket has some features of a chunk, each plus one, and their entries. Behind them there is 0, as in memory that
-// nobody has written to.
-type bucket struct {
-	features [bucketItems]uint32
-	passed   uint32 // one of 32 bits for each feature that has gone on to the next bucket
-	entries  [bucketItems]uint64
-}
-
-// chunkHead is where a chunk begins, and whether it is there: then there is 1.
-type chunkHead struct{ first, there uint32 }
-
-// residentParams is what the kernel of reads.cu looks features up in.
-type residentParams struct{ Buckets, Heads, Starts, Filter, Wanted uint64 }
-
 func (r *resident) params() residentParams {
 	return residentParams{r.buckets.Mapped().Addr(), r.heads.Mapped().Addr(), r.starts.Mapped().Addr(),
 		r.filter.Mapped().Addr(), r.wanted.Mapped().Addr()}

@@ -47,6 +47,17 @@ func saved(t testing.TB, db *Database) (name string) {
 	return name
 }
 
+// openedAs opens a database for as long as the test runs.
+func openedAs(t testing.TB, name string) *Database {
+	t.Helper()
+	db, err := Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
 // Opening a database reads the directory of its chunks, of some bytes a chunk, and the first read what its features may
 // be in, however large the database is.
 func TestOpeningReadsNoChunks(t *testing.T) {
@@ -290,11 +301,7 @@ func TestReadsBringChunks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	opened, err := Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer opened.Close()
+	opened := openedAs(t, name)
 	c := open(opened)
 	directory := opened.stored.taken.Load()
 	var work crash.Group
@@ -409,11 +416,7 @@ func TestLargeFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	opened, err := Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer opened.Close()
+	opened := openedAs(t, name)
 	if s := opened.stored; s.about.Size() < 1<<32 || s.taken.Load() > 1<<20 {
 		t.Fatalf("%d bytes, of which %d were read", s.about.Size(), s.taken.Load())
 	}

@@ -61,7 +61,7 @@ func (x *core) close() (err error) {
 		x.waiting.Free(), x.table.Free(), x.pairs.Free())
 }
 
-// deal deals out the stretches of a piece, or counts its short k-mers.
+// deal deals out the stretches of a passage, or counts its short k-mers.
 func (x *core) deal(p passage) (err error) {
 	s := &x.deals.Slice()[0]
 	s.Next = uint64(p.from)
@@ -99,7 +99,7 @@ func (x *core) count(b int, fresh *lists, last bool) (err error) {
 		Bin: uint64(b), Bins: x.heads.Mapped().Addr(), Cores: uint64(len(x.all)), State: x.tables.Mapped().Addr(),
 		Least: uint64(x.least), Waiting: x.waiting.Mapped().Addr()}
 	if last && kept == 0 && x.distinct*16 > x.counted*distinctOf16 && b%tableEach > 0 &&
-		x.slabBytes() >= bypassSlab && int64(waiting)*countedBytes(x.words) < x.most/64 {
+		x.slabBytes() >= bypassSlab && int64(waiting)*countedBytes(x.words) < x.most/bypassShare {
 		p.List = x.parts.Mapped().Addr()
 		return x.untilDone(x.kernels.partStretches, &p, fresh, func() bool { return s.Core == p.Cores })
 	}

@@ -54,9 +54,9 @@ struct Batch {
     // Some processors take a load for one of what was just stored 4 KiB, or a multiple of it, from there: two buffers are 2 KiB more apart.
     static constexpr u32 ROOM = LETTERS + 512;
     static_assert(BEHIND <= ROOM - LETTERS && ROOM * 4 % 4096 == 2048, "room for letters behind the last, and buffers that are well apart");
-    u32 buffers[2][ROOM]; // by first letters
-    u8 broken[2][ROOM];   // 1 where something else than a letter is in a k-mer, or else 0
-    u32 starts[LETTERS + 1];          // first letters of stretches and of what lies between them, and the end
+    u32 buffers[2][ROOM];    // by first letters
+    u8 broken[2][ROOM];      // 1 where something else than a letter is in a k-mer, or else 0
+    u32 starts[LETTERS + 1]; // first letters of stretches and of what lies between them, and the end
     u64 packed[(LETTERS + BEHIND) / 32];
     u32 turn, broken_turn; // which of two was written last
     const u32* keys;       // of each k-mer, by its first letter: the least hash of a word, or NONE
@@ -221,6 +221,7 @@ struct Place {
     kmer key;
     u64 count;
 };
+static_assert(sizeof(Place) == KMERS_PLACE, "what the host takes memory for");
 struct Table {
     Place* places;
     u64 mask, seed, used, most;
@@ -495,6 +496,7 @@ struct Pair {
     u64 count;
     __device__ __forceinline__ bool operator<(const Pair& other) const { return mix < other.mix; }
 };
+static_assert(sizeof(Pair) == KMERS_PLACE, "what the host takes memory for");
 // sift brings x down to its place in a heap of n, whose place i is free.
 __device__ __forceinline__ void sift(Pair* a, u32 i, u32 n, Pair x) {
     for (u32 child; (child = 2 * i + 1) < n; i = child) {

@@ -12,8 +12,12 @@ import (
 	"github.com/warpmap/warpmap/internal/crash"
 )
 
-// cores counts on the CPU device. Each core deals out the stretches of its own pieces of text to bins. Where many wait,
-// or the input ends, each core counts some of the bins, and lists what it counted: see core.go.
+// cores counts on the CPU device. Each core deals out the stretches of its own passages of text to bins. Where many
+// wait, or the input ends, each core counts some of the bins, and lists what it counted: see core.go.
+//
+// Of the memory, stretches that wait take a quarter at most, and so do the lists of what was counted; new lists, while
+// the old ones are still there, as much again; tables, and the memory for sorting, what is left. If that is too little,
+// the error is errNarrow, before any part is given away.
 type cores struct {
 	wanted
 	kernels struct {
@@ -26,7 +30,7 @@ type cores struct {
 	}
 	most    int64  // bytes
 	seed    uint64 // of tables' hashes: nobody can choose k-mers that collide
-	letters int    // of a piece
+	letters int    // of a passage
 	nbins   int    // a power of two
 	all     []*core
 	heads   device.Host[uint64] // addresses of the cores' bins, then of their parts
@@ -37,8 +41,8 @@ type cores struct {
 	memory  atomic.Int64 // bytes of slabs and tables
 
 	work  chan passage
-	ended crash.WaitGroup // the goroutines that take pieces
-	busy  sync.WaitGroup  // pieces that are not done
+	ended crash.WaitGroup // the goroutines that take passages
+	busy  sync.WaitGroup  // passages that are not done
 	err   atomic.Pointer[error]
 }
 
@@ -144,7 +148,7 @@ func newCores(w wanted, memory int64) (_ counter, err error) {
 	for c.nbins > leastBins && int64(c.nbins*n*chunkBytes) > c.most/16 {
 		c.nbins /= 2
 	}
-	c.letters = int(max(min(c.most/64/int64(n), pieceLetters), 1<<12))
+	c.letters = int(max(min(c.most/64/int64(n), passageLetters), 1<<12))
 	if c.heads, err = device.MakeMapped[uint64](c.d, 2*n); err != nil {
 		return nil, err
 	}
@@ -165,7 +169,7 @@ func newCores(w wanted, memory int64) (_ counter, err error) {
 	return c, nil
 }
 
-// take takes pieces until there are no more. After an error it only gives them back.
+// take takes passages until there are no more. After an error it only gives them back.
 func (x *core) take() {
 	for p := range x.work {
 		if x.failed() == nil {
@@ -187,7 +191,7 @@ func (c *cores) failed() error {
 	return nil
 }
 
-// add hands a text to the cores, piece by piece. It is done when all its pieces are.
+// add hands a text to the cores, passage by passage. It is done when all of them are.
 func (c *cores) add(text []byte, done func()) error {
 	var left atomic.Int64
 	ended := func() {
@@ -302,14 +306,14 @@ func (c *cores) roomToSort() error {
 			return err
 		}
 	}
+	given := int64(most) * countedBytes(c.words) // by each, when it has sorted a part
 	for _, x := range c.all {
-		given := int64(most) * countedBytes(c.words)
 		err := x.reserve(&x.pairs, most*placeBytes(c.words))
-		if errors.Is(err, errNarrow) || device.IsOutOfMemory(err) || c.memory.Add(given) > c.most {
-			break
-		}
-		if err != nil {
+		if err != nil && !errors.Is(err, errNarrow) && !device.IsOutOfMemory(err) {
 			return err
+		}
+		if err != nil || c.memory.Add(given) > c.most {
+			break
 		}
 		c.sorters = append(c.sorters, x)
 	}

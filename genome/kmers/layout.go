@@ -24,8 +24,8 @@ var lettersCUH string
 const (
 	// MaxK is the length of the longest k-mer, which takes two words of packed letters; up to wordK letters take one.
 	MaxK, wordK = 64, 32
-	// partBits: the k-mers of a part lie together in the file, and are counted at once. 50 million k-mers have parts of
-	// 200 KB, which a core's cache holds.
+	// partBits: the k-mers of a part lie together in the file, and are sorted at once. 50 million k-mers have parts of
+	// 300 KB, which a core's cache holds.
 	partBits, parts = 11, 1 << partBits
 	// bucketBits: a part is dealt out to so many buckets at most before it is sorted.
 	bucketBits = 13
@@ -53,20 +53,21 @@ const (
 	minimizerLetters, bins = 9, 1 << 9
 	// mostOfStretch is how many k-mers a packed stretch has at most: a byte says it.
 	mostOfStretch = 255
-	// On cores, bins are so many that 50 million k-mers have tables of half a megabyte, which a core's cache holds; or
-	// fewer with little memory, because each core has a chunk of each bin.
+	// On cores, bins are so many that 50 million k-mers have tables of a megabyte, which a core's cache holds; or fewer
+	// with little memory, because each core has a chunk of each bin.
 	mostBins, leastBins = 1 << 11, 1 << 6
 	chunkBytes          = 1 << 10
 	// K-mers of so many letters are counted where their letters say, which takes 2 MB for each core.
 	shortLetters = 9
 	// coreBytes of the memory are there for each core that counts, or fewer cores do.
 	coreBytes = 4 << 20
-	// pieceLetters is how many letters a core takes at a time at most.
-	pieceLetters = 1 << 18
+	// passageLetters is how many letters a core takes at a time at most.
+	passageLetters = 1 << 18
 	// So many stretches of up to 40 bytes wait for equal ones on each core.
 	together, waitingBytes = 1 << 11, 64
-	// When of 16 k-mers so many are distinct, k-mers are sorted, and no longer counted in tables.
-	distinctOf16 = 12
+	// If of 16 k-mers more than so many are distinct, k-mers are sorted, and not counted in tables: those of a bin
+	// whose list takes less than a share of the memory, for each comes into it as often as it stands in the text.
+	distinctOf16, bypassShare = 12, 64
 	// Of so many bins, one is counted in a table all the same, to see how many are distinct.
 	tableEach = 16
 	// bypassSlab is how large slabs are at least where k-mers are only sorted: each may need a chunk.
@@ -92,7 +93,7 @@ func minimizerOf(k int) int { return min(minimizerLetters, max(7, k/2)) }
 func rawBytes(words int) int64     { return 8 * int64(words) }
 func countedBytes(words int) int64 { return rawBytes(words) + 4 }
 
-// placeBytes is what a k-mer takes in a core's table.
+// placeBytes is what a k-mer takes in a core's table, and where a part is sorted.
 func placeBytes(words int) int { return 8*words + 8 }
 
 // textParams are the parameters of the kernel that lists the k-mers of text.
@@ -199,8 +200,9 @@ func coresProgram(words int) *device.Program {
 			{Name: "KMERS_PARTS", Value: parts}, {Name: "KMERS_BUCKET_BITS", Value: bucketBits},
 			{Name: "KMERS_BUCKETS", Value: 1 << bucketBits}, {Name: "KMERS_FEW", Value: few},
 			{Name: "KMERS_CHUNK", Value: chunkBytes}, {Name: "KMERS_MOST", Value: mostOfStretch},
-			{Name: "KMERS_LONGEST", Value: MaxK}, {Name: "KMERS_ENTRY", Value: countedBytes(words)},
-			{Name: "KMERS_TOGETHER", Value: together}, {Name: "KMERS_WAITING", Value: waitingBytes}},
+			{Name: "KMERS_ENTRY", Value: countedBytes(words)},
+			{Name: "KMERS_TOGETHER", Value: together}, {Name: "KMERS_WAITING", Value: waitingBytes},
+			{Name: "KMERS_PLACE", Value: placeBytes(words)}},
 		Layouts: []any{bin{}, dealParams{}, dealState{}, tableParams{}, tableState{}, partParams{}},
 	}
 }
