@@ -163,14 +163,10 @@ func (c *columnJoin) emit(parts []piece, n int) error {
 	// The first column's task does it for all.
 	taken := sync.OnceValue(func() error {
 		return catch(brokeOff, func() error {
-			for i, p := range parts {
-				var b []uint32
-				probe[i], b = c.rows(p, right)
-				if len(parts) == 1 {
-					build = b
-				} else {
-					build = append(build, b...)
-				}
+			builds := make([][]uint32, len(parts))
+			inParallel(len(parts), func(i int) { probe[i], builds[i] = c.rows(parts[i], right) })
+			if build = builds[0]; len(builds) > 1 {
+				build = slices.Concat(builds...)
 			}
 			return nil
 		})
@@ -241,21 +237,23 @@ func (c *columnJoin) takeBuild(b *buildColumn, rows []uint32) (columnData, error
 	return takeArrays(b.taker, at)
 }
 
-// takeProbe reads a probe column of some row groups and takes the given rows of each.
+// takeProbe reads a probe column of some row groups, side by side, and takes the given rows of each.
 func (c *columnJoin) takeProbe(field, at int, parts []piece, rows [][]uint32) (columnData, error) {
 	if c.probe.flat(at) != nil {
-		var vecs []*vec
-		for i, p := range parts {
-			v, err := c.probe.vec(p.group, at, c.withRows(rows[i]))
-			if err != nil {
-				return columnData{}, err
-			}
-			if rows[i] != nil {
+		vecs, errs := make([]*vec, len(parts)), make([]error, len(parts))
+		inParallel(len(parts), func(i int) {
+			v, err := c.probe.vec(parts[i].group, at, c.withRows(rows[i]))
+			if err == nil && rows[i] != nil {
 				some := v.gather(rows[i], false)
 				v.spare()
 				v = some
 			}
-			vecs = append(vecs, v)
+			vecs[i], errs[i] = v, err
+		})
+		for _, err := range errs {
+			if err != nil {
+				return columnData{}, err
+			}
 		}
 		all := concat(vecs)
 		for _, v := range vecs {
