@@ -523,7 +523,6 @@ func (e *parquetEncoder) append(g *outGroup) error {
 	if e.file == nil {
 		return e.w.Flush()
 	}
-	beginWriting(e.file, g.at, g.end-g.at)
 	return nil
 }
 

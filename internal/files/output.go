@@ -21,7 +21,8 @@ type Output struct {
 	name    string // as the caller knows it
 	path    string // what it becomes; empty where it is that already
 	mode    fs.FileMode
-	replace bool // a file whose mode it keeps
+	replace bool   // a file whose mode it keeps
+	rest    func() // ends what brings it to the disk while it is written
 }
 
 // Create begins an output; "-" is standard output. Close ends it. Errors: those of CheckOutput, and the system's, with
@@ -57,6 +58,7 @@ func Create(name string) (*Output, error) {
 	if err != nil {
 		return fail(err)
 	}
+	o.rest = ahead(o.File)
 	return o, nil
 }
 
@@ -71,6 +73,9 @@ func create(name string, mode fs.FileMode) (*os.File, error) {
 func (o *Output) Close(whole bool) (err error) {
 	if o.File == os.Stdout {
 		return nil
+	}
+	if o.rest != nil {
+		o.rest()
 	}
 	if whole && o.Regular {
 		if o.replace {
@@ -160,7 +165,7 @@ func (f *Folder) Create(name string) (*Output, error) {
 	if err != nil {
 		return nil, &fs.PathError{Op: "create", Path: name, Err: Cause(err)}
 	}
-	return &Output{File: file, Regular: true, name: name}, nil
+	return &Output{File: file, Regular: true, name: name, rest: ahead(file)}, nil
 }
 
 // Close ends the folder. whole says that it has all its files, and that they are closed: then the folder has its name
