@@ -99,7 +99,7 @@ func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b fram
 	}
 	taken, err = c.kernel.partition.InFineOrder(&c.frame, st, c.kernel.within, frame.Placement{
 		Regions: &regions, KeyBytes: c.cfg.keyBytes, ValueBytes: c.cfg.valueBytes, Params: c.partitionParams(q.Table),
-	}, b, 1<<large, 1<<(shift-large), func(o frame.Ordered, starts device.Slice[uint64]) error {
+	}, b, 1<<large, 1<<(shift-large), func(o frame.Ordered, starts device.Slice[uint64], _ frame.Rows) error {
 		q.Rows, q.Starts = p.Rows.Of(o), starts.Addr()
 		err := list.Slice(0, 4*listHead).Fill(st, 0)
 		if err == nil {

@@ -136,6 +136,7 @@ template <class C> struct Access<C, KEYS_ALONE> {
         return cas(word_at(slots, index), free, k) == free;
     }
     static __device__ __forceinline__ void replace(u64, u64, u64, word, key, value) {}
+    static __device__ __forceinline__ void put(u64 slots, u64 index, key k, value) { store_relaxed(word_at(slots, index), k); }
     static __device__ __forceinline__ bool remove(u64 slots, u64 index, word, key k, bool tombstone = true) {
         return cas(word_at(slots, index), k, free_word(word(), tombstone)) == k;
     }

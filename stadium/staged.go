@@ -93,7 +93,7 @@ func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b fram
 	}
 	taken, err = c.kernel.partition.InFineOrder(&c.frame, st, c.kernel.within, frame.Placement{
 		Regions: &regions, KeyBytes: c.cfg.keyBytes, ValueBytes: c.cfg.valueBytes, Params: c.partitionParams(q.Table, within),
-	}, b, large, within, func(o frame.Ordered, starts device.Slice[uint64]) error {
+	}, b, large, within, func(o frame.Ordered, starts device.Slice[uint64], _ frame.Rows) error {
 		q.Rows, q.Starts = p.Rows.Of(o), starts.Addr()
 		rest.Rows = q.Rows
 		rest.Rows.Refused, rest.Rows.Attempt = q.Left, 1

@@ -404,7 +404,7 @@ func (l *lists) launchInsert(st *device.Stream, p listInsertParams, b frame.Rows
 	place := func(positions bool, slots device.Kernel[listInsertParams]) frame.Placement {
 		return frame.Placement{
 			Regions: &l.keys.regions, Bytes: int64(l.keys.mem.Len()), KeyBytes: l.keys.cfg.keyBytes, ValueBytes: l.cfg.valueBytes, Positions: positions,
-			Params: func(rows frame.Partition) any { return &partitionParams{l.keys.t, rows} },
+			Params: func(rows frame.Partition) any { return &partitionParams{Table: l.keys.t, Rows: rows} },
 			Launch: func(_ device.Grid, rows frame.Placing) error {
 				return l.launchPieces(st, slots, p, rows, piece, scratch)
 			}, Grid: l.keys.grid,

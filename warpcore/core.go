@@ -88,6 +88,7 @@ type core struct {
 		within                           frame.Within
 	}
 	regions frame.Regions
+	stretch stretches
 
 	// Guarded by the frame's lock.
 	updates frame.Operations[inserts]
@@ -114,6 +115,7 @@ type memory struct {
 	counters frame.Counters[Counters]
 	filled   int64 // no more than this many slots hold a pair or a tombstone
 	unseen   bool  // rows were inserted since the last look
+	touched  bool  // something may have been inserted since it was all empty
 	long     device.Slice[byte]
 	foreign  bool // a kernel of the user's may have inserted since the last look: filled is what it said it would at most
 }
@@ -211,6 +213,7 @@ func (c *core) begin() (err error) {
 	}
 	c.frame.MaxBytes = c.opts.MaxBytes
 	c.regions = frame.RegionsFor(c.frame.Device.Info(), regionsFrom, regionRows)
+	c.stretch = stretchesFor(c.frame.Device.Info())
 	if c.opts.InsertGroup == 1 { // so many lanes are at work at once: blocks that take fewer rows each keep to one region better
 		c.regions.Span /= 2
 	}
@@ -254,11 +257,10 @@ func (c *core) compile() error {
 	if err != nil {
 		return err
 	}
-	if !c.cfg.set() {
-		if k.within, err = frame.NewWithin[partitionParams](m); err != nil {
-			return err
-		}
+	if k.within, err = frame.NewWithin[partitionParams](m); err != nil {
+		return err
 	}
+	k.insert.stretch, k.insertNew.stretch = &c.stretch.replacing, &c.stretch.adding
 	if c.kind == table.KindMap || c.kind == table.KindSet {
 		if err := frame.AheadOfFinds(c.opts.Work, k.find); err != nil {
 			return err
@@ -268,7 +270,8 @@ func (c *core) compile() error {
 	case c.multi():
 		return c.bindMulti(m)
 	case c.cfg.set():
-		return errors.Join(device.Bind(m, "insert_new", &k.insertNew.rows), device.Bind(m, "erase", &k.erase), device.Bind(m, "absent", &k.absent))
+		return errors.Join(device.Bind(m, "insert_new", &k.insertNew.rows), device.Bind(m, "erase", &k.erase), device.Bind(m, "absent", &k.absent),
+			device.Bind(m, "refuse_absent", &k.refuse))
 	}
 	return errors.Join(device.Bind(m, "insert", &k.insert.rows), device.Bind(m, "insert_new", &k.insertNew.rows), device.Bind(m, "erase", &k.erase),
 		device.Bind(m, "refuse_absent", &k.refuse))
@@ -584,11 +587,14 @@ type inserts struct {
 
 	combine device.Kernel[combineParams] // rows of a key become one, which sums takes
 	sums    device.Kernel[insertParams]
+
+	stretch *device.Kernel[stretchParams] // the same rows, stretch by stretch: see stretch.go
 }
 
 // launchInsert queues an insert of rows.
 func (c *core) launchInsert(st *device.Stream, k inserts, p insertParams, b frame.Rows) error {
-	p.When, c.unseen = b.When, true
+	empty := !c.touched
+	p.When, c.unseen, c.touched = b.When, true, true
 	if err := c.aheadOf(k, b.N); err != nil {
 		return err
 	}
@@ -602,6 +608,15 @@ func (c *core) launchInsert(st *device.Stream, k inserts, p insertParams, b fram
 			}
 		case k.groups != device.Kernel[groupParams]{} && (c.cfg.bucket > 0 || p.Limit == ^uint64(0) && c.filled+b.N <= c.limit()):
 			done, err = c.insertGroups(st, k, p, b)
+		case k.stretch != nil && !b.Ordered:
+			var taken int64
+			taken, err = c.insertStretches(st, k, p, b, empty)
+			if done = taken == b.N; taken > 0 && !done { // the others, as they are
+				b = b.Part(frame.Part{First: uint64(taken), N: uint64(b.N - taken)}, c.cfg.keyBytes, c.cfg.valueBytes)
+				if p.Rows.Refused != 0 {
+					p.Rows.Refused += uint64(taken / 8)
+				}
+			}
 		}
 		if done || err != nil {
 			return err
@@ -842,6 +857,7 @@ func (c *core) rebuild(st *device.Stream, windows, side int64) error {
 		return err
 	}
 	slots := int64(old.t.Main.Windows+old.t.Side.Windows) * int64(c.cfg.window)
+	c.touched = true
 	grid, span := c.grid(slots), int64(0)
 	if c.frame.Device.Info().CUDA() {
 		span = c.regions.Span
@@ -932,7 +948,7 @@ func (h *handle) Len() (int, error) { return h.core.frame.Count(h.core.look) }
 func (h *handle) Clear() error {
 	c := h.core
 	return c.frame.Writing(nil, func(st *device.Stream) error {
-		c.filled, c.foreign = 0, false
+		c.filled, c.foreign, c.touched = 0, false, false
 		return errors.Join(c.mem.Fill(st, 0xff), c.counters.Clear(st))
 	})
 }

@@ -121,7 +121,7 @@ func (c *core) use(st *device.Stream, room int, queue func(Table) error) error {
 			}
 		}
 		c.filled += int64(room)
-		c.foreign = true
+		c.foreign, c.touched = true, true
 		return queue(c.t)
 	})
 }

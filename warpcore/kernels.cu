@@ -24,9 +24,9 @@ template <class MEETS, bool MULTI> struct InsertJob {
     Insert<C, MEETS, true, MULTI> s;
     Skip<C> skip; // MULTI: a key has one slot otherwise
     key k;
-    u64 inserted, reused;
+    u64 inserted, reused, failed;
 
-    __device__ __forceinline__ InsertJob(const insertParams& p) : p(p), k{}, inserted(0), reused(0) {}
+    __device__ __forceinline__ InsertJob(const insertParams& p) : p(p), k{}, inserted(0), reused(0), failed(0) {}
     // A later attempt is at those that were refused, all of them chosen: it does not ask again, for their flags may stand where the condition did.
     __device__ __forceinline__ Item load(u64 i) {
         return Item{input_key<C>(p.rows.keys, i), input_value<C>(p.rows.values, i), p.rows.attempt || chosen(p.when, i)};
@@ -78,14 +78,16 @@ template <class MEETS, bool MULTI> struct InsertJob {
         reused += s.reused;
         if (p.rows.added) at<u8>(p.rows.added)[i] = o == ADDED;
         if (p.rows.refused) settle(p.rows.refused, p.rows.attempt, p.rows.positions ? at<u32>(p.rows.positions)[i] : i, o == FULL, &counters(p.table)->failed);
+        else failed += o == FULL;
         if (o == FULL && C::marks(k)) add(&counters(p.table)->side_failed, (u64)1);
     }
 };
 template <class MEETS, bool MULTI> __device__ __forceinline__ void insert_batch(const insertParams& p) {
     InsertJob<MEETS, MULTI> job(p);
-    drive_held<InsertTile, u64>(p.rows.n, job, p.rows.span);
+    drive_held<InsertTile, u64>(p.rows.count ? *at<u32>(p.rows.count) : p.rows.n, job, p.rows.span);
     count_into(&counters(p.table)->inserted, job.inserted);
     count_into(&counters(p.table)->reused, job.reused);
+    count_into(&counters(p.table)->failed, job.failed);
 }
 
 #if WARPCORE_SET || WARPCORE_MAP && !WARPCORE_CHOOSES
@@ -164,7 +166,7 @@ WARPMAP_KERNEL(find, findParams) {
 }
 
 #if !WARPCORE_CHOOSES
-#if WARPCORE_MAP
+#if WARPCORE_MAP || WARPCORE_SET
 // Refuses the rows whose keys are not in.
 WARPMAP_KERNEL(refuse_absent, insertParams) {
     look_up<C, false, false>(p.table, p.rows.keys, p.rows.n, [&](u64 i, const Hit<C>& hit) {

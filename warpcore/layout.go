@@ -216,6 +216,35 @@ func (c config) movedRows() int { return togetherBytes / (c.keyBytes + 8 + 3*4) 
 type partitionParams struct {
 	Table Table
 	Rows  frame.Partition
+	// Inverse, if not 0, is 2⁶⁴ / n + 1: then parts are stretches of n windows, exactly.
+	Inverse uint64
+}
+
+// stretchParams are the parameters of insert_stretch: Rows in the order of stretches, with Starts.
+type stretchParams struct {
+	Table   Table
+	Rows    frame.Partition
+	Windows uint64 // of a stretch
+	Empty   uint64 // the table has no pairs, and never had
+	// Where rows go whose first windows are full, and the address of how many they are (u32).
+	LeftKeys, LeftValues, Left uint64
+}
+
+const (
+	stretchBytes   = 48 << 10 // of shared memory, of a stretch
+	stretchListed  = 1 << 10  // rows that a block lists whose first windows are full
+	stretchThreads = 256      // of a block
+	stretchFixed   = 4*stretchListed + 2048
+)
+
+// stretchWindows is how many windows are a stretch of so many bytes at most, with their marks: a multiple of 8. 0 says that the kernel is not for these
+// windows.
+func (c config) stretchWindows(most int) int64 {
+	bytes := c.window * c.slotBytes()
+	if c.layout != Packed || c.bucket > 0 || c.window > 16 || bytes%16 != 0 {
+		return 0
+	}
+	return int64(most / (bytes + 4) &^ 7)
 }
 
 // When batches are brought in order: see frame.Regions.
@@ -352,7 +381,7 @@ type forEachParams struct {
 }
 
 func layouts() []any {
-	return []any{Region{}, Table{}, hint{}, Counters{}, insertParams{}, partitionParams{}, findParams{}, slotsParams{}, selectParams{}, countsParams{}, combineParams{}, groupParams{}, findAllParams{}, longParams{}, longKey{}, longRow{}}
+	return []any{Region{}, Table{}, hint{}, Counters{}, insertParams{}, partitionParams{}, findParams{}, slotsParams{}, stretchParams{}, selectParams{}, countsParams{}, combineParams{}, groupParams{}, findAllParams{}, longParams{}, longKey{}, longRow{}}
 }
 
 func defines(set bool) []device.Define {
@@ -366,6 +395,8 @@ func defines(set bool) []device.Define {
 		{Name: "WARPCORE_KEYS_TOGETHER", Value: keysTogether},
 		{Name: "WARPCORE_OFTEN", Value: often},
 		{Name: "WARPCORE_SHARED_BINS", Value: sharedBins},
+		{Name: "WARPCORE_STRETCH_LISTED", Value: stretchListed},
+		{Name: "WARPCORE_STRETCH_FIXED", Value: stretchFixed},
 		{Name: "WARPCORE_SET", Value: set},
 		{Name: "WARPCORE_MAP", Value: !set},
 		{Name: "WARPCORE_MULTI", Value: false},

@@ -609,6 +609,9 @@ func (l *Late) Load(d *device.Device, program func() *device.Program, bind func(
 	return l.loaded
 }
 
+// Loaded tells whether the kernels are there.
+func (l *Late) Loaded() bool { return l.loaded }
+
 // Needed are kernels that are compiled when they are first needed.
 type Needed struct{ ready bool }
 

@@ -180,11 +180,11 @@ const unevenShare = 2
 
 // InFineOrder brings the front of a batch in the order of many small parts, as many as regions·within, piece by piece,
 // in two passes. It calls insert for each piece, of at least Regions.RegionRows a small part, with where the piece's
-// parts begin: one more than there are parts. taken is how many rows it took, a multiple of 32 or all. It takes fewer
-// than all if memory is short, or if a part has many more rows than others, as keys that come again and again make. In
-// the second pass, Params of x is asked with rows that have Within. InFineOrder waits for the stream once a piece. The
-// caller is in Writing.
-func (k Partitioner) InFineOrder(f *Frame, st *device.Stream, w Within, x Placement, b Rows, regions, within int64, insert func(o Ordered, starts device.Slice[uint64]) error) (taken int64, err error) {
+// parts begin, one more than there are parts, and with columns that as many rows may be written to. taken is how many
+// rows it took, a multiple of 32 or all. It takes fewer than all if memory is short, or if a part has many more rows
+// than others, as keys that come again and again make. In the second pass, Params of x is asked with rows that have
+// Within. InFineOrder waits for the stream once a piece. The caller is in Writing.
+func (k Partitioner) InFineOrder(f *Frame, st *device.Stream, w Within, x Placement, b Rows, regions, within int64, insert func(o Ordered, starts device.Slice[uint64], spare Rows) error) (taken int64, err error) {
 	columns := [4]int64{int64(x.KeyBytes), int64(x.ValueBytes), int64(x.KeyBytes), int64(x.ValueBytes)}
 	words := [2]int{PartitionWords(int(regions)), PartitionWords(int(regions * within))}
 	place := func(piece int64) (at [4]uint64, end int64) {
@@ -231,7 +231,7 @@ func (k Partitioner) InFineOrder(f *Frame, st *device.Stream, w Within, x Placem
 			return taken, err
 		}
 		o := Ordered{Rows: Rows{Keys: at[2], Values: at[3], N: part.N}}
-		if err := insert(o, small.Slice(int(rows.Parts), words[1])); err != nil {
+		if err := insert(o, small.Slice(int(rows.Parts), words[1]), Rows{Keys: at[0], Values: at[1], N: part.N}); err != nil {
 			return taken, err
 		}
 	}

@@ -1,0 +1,226 @@
+// Large batches, stretch by stretch: a block takes a stretch of windows into shared memory, puts those pairs there whose first windows lie in it,
+// and writes it back. So memory sees streams alone. A pair whose first window is full is left over: it goes on a list, for a kernel of kernels.cu.
+//
+// Windows are shared words here that lanes change one at a time: Mark says which slots of a window are taken. A row looks for its key among
+// those that were there before, takes the first free slot of its order with one atomic operation, and writes its pair. So rows of one key
+// may stand beside one another, until all rows have come: then each window is looked at once, and one pair of a key stays.
+#include "config.h" // struct config: what this table holds
+#include "layout.h"
+#include "warpcore.cuh"
+
+using namespace warpcore;
+
+typedef config C;
+typedef config::key key;
+typedef config::value value;
+typedef Access<C> A;
+typedef View<C, 1, C::WINDOW> Window;
+
+constexpr u32 LISTED = WARPCORE_STRETCH_LISTED, WINDOW_BYTES = C::WINDOW * C::SLOT_BYTES;
+
+// A window's mark: the slots that are taken, and above them those that were before the batch. A tombstone is taken only where the window has
+// no empty slot, for the key of a row may stand behind such a window.
+struct Mark {
+    static constexpr u32 ALL = (1u << C::WINDOW) - 1, WAS = 16;
+    static_assert(C::WINDOW <= 16, "two in a word");
+
+    static __device__ __forceinline__ u32 begin(const Window& w) {
+        u32 keys = 0, empty = 0;
+#pragma unroll
+        for (u32 i = 0; i < C::WINDOW; i++) {
+            key k = A::key_of(w.w[i]);
+            empty |= (u32)(k == C::EMPTY) << i;
+            keys |= (u32)(k != C::EMPTY && k != C::TOMBSTONE) << i;
+        }
+        if (!empty) keys = ALL;
+        return keys | keys << WAS;
+    }
+    // nearest gives the first of some slots in the order of a key: the least by their ^ with its first slot.
+    static __device__ __forceinline__ u32 nearest(u32 slots, u32 first) {
+        const u32 low[] = {0x5555, 0x3333, 0x0f0f, 0x00ff};
+#pragma unroll
+        for (u32 b = 0; b < 4 && 1u << b < C::WINDOW; b++) {
+            u32 swapped = (slots & low[b]) << (1 << b) | (slots >> (1 << b) & low[b]);
+            if (first >> b & 1) slots = swapped;
+        }
+        return (u32)lowest_bit(slots) ^ first;
+    }
+    // take gives a free slot, which is the row's from then on; C::WINDOW without.
+    static __device__ __forceinline__ u32 take(u32* mark, u32 first) {
+        for (u32 seen = load_relaxed(mark);;) {
+            u32 free = ~seen & ALL;
+            if (!free) return C::WINDOW;
+            u32 slot = nearest(free, first);
+            seen = or_of(mark, 1u << slot);
+            if (!(seen >> slot & 1)) return slot;
+        }
+    }
+};
+
+// What a block has in shared memory beside its copy of the stretch, behind which are the marks.
+struct Stage {
+    u32 left, item[LISTED]; // rows that are left over: how many, and the first of them
+    u32 base;               // where they go
+    u32 added, reused;
+};
+static_assert(sizeof(Stage) + 1024 <= WARPCORE_STRETCH_FIXED, "beside what block-wide functions have");
+
+template <bool REPLACE> struct StretchJob {
+    const stretchParams& p;
+    Stage& stage;
+    u64 from, first; // the stretch's first window, and its first row
+    u32 windows;
+    u64 copy; // of its slots
+    u32* marks;
+    u32 added, reused;
+
+    __device__ __forceinline__ StretchJob(const stretchParams& p, Stage& stage, u64 first)
+        : p(p), stage(stage), from(block_index() * p.windows), first(first), copy((u64)dynamic_shared()), added(0), reused(0) {
+        windows = (u32)(p.table.main.windows - from < p.windows ? p.table.main.windows - from : p.windows);
+        marks = (u32*)(copy + p.windows * WINDOW_BYTES);
+    }
+    __device__ __forceinline__ u128* memory() const { return at<u128>(p.table.main.slots + from * WINDOW_BYTES); }
+    __device__ __forceinline__ u32 words() const { return windows * (WINDOW_BYTES / 16); }
+
+    __device__ __forceinline__ void load() {
+        u128* to = dynamic_shared();
+        const u128* words_of = memory();
+        for (u32 i = thread_index(); i < words(); i += block_threads()) to[i] = p.empty ? u128{~0ull, ~0ull} : load_readonly(words_of + i);
+        for (u32 i = thread_index(); p.empty && i < windows; i += block_threads()) marks[i] = 0;
+        block_sync();
+        if (p.empty) return;
+        for (u32 i = thread_index(); i < windows; i += block_threads()) {
+            Window w;
+            w.load(true, copy + i * WINDOW_BYTES, 0);
+            marks[i] = Mark::begin(w);
+        }
+        block_sync();
+    }
+    __device__ __forceinline__ void store() const {
+        const u128* copied = dynamic_shared();
+        u128* to = memory();
+        for (u32 i = thread_index(); i < words(); i += block_threads()) to[i] = copied[i];
+    }
+
+    // there tells whether the key is in the window; then it has the value.
+    __device__ __forceinline__ bool there(u32 window, key k, value v) const {
+        Window w;
+        w.load(true, copy + window * WINDOW_BYTES, 0);
+        u32 match = w.matches(k);
+        if (match && REPLACE) A::put(copy + window * WINDOW_BYTES, Window::slot(lowest_bit(match), 0), k, v);
+        return match != 0;
+    }
+    // put puts a row's pair into its first window, and tells whether it is in.
+    __device__ __forceinline__ bool put(key k, value v) {
+        if (C::marks(k)) return false;
+        Probe<C> h(p.table, k);
+        u32 window = (u32)(h.window - from);
+        u32* mark = marks + window;
+        if (!p.empty && load_relaxed(mark) >> Mark::WAS && there(window, k, v)) return true;
+        u32 slot = Mark::take(mark, h.first_slot());
+        if (slot == C::WINDOW) return there(window, k, v); // rows of one key may have filled it
+        u64 index = (u64)window * C::WINDOW + slot;
+        if (!p.empty) reused += A::key_of(load_relaxed(A::word_at(copy, index))) == C::TOMBSTONE;
+        A::put(copy, index, k, v);
+        return true;
+    }
+    __device__ __forceinline__ void leave(u32 i) {
+        u32 n = add(&stage.left, 1u);
+        if (n < LISTED) stage.item[n] = i;
+        else leave_at(add_in_memory(at<u32>(p.left), 1u), i);
+    }
+    __device__ __forceinline__ void leave_at(u32 to, u32 i) const {
+        at<key>(p.left_keys)[to] = input_key<C>(p.rows.keys, first + i);
+        output_value<C>(p.left_values, to, input_value<C>(p.rows.values, first + i));
+    }
+
+    __device__ __forceinline__ void put_all(u32 n) {
+        constexpr u32 IN_FLIGHT = 4;
+        for (u32 row = thread_index(); row < n; row += IN_FLIGHT * block_threads()) {
+            key k[IN_FLIGHT];
+            value v[IN_FLIGHT];
+#pragma unroll
+            for (u32 j = 0; j < IN_FLIGHT; j++) {
+                u32 i = row + j * block_threads();
+                k[j] = i < n ? input_key<C>(p.rows.keys, first + i) : key{};
+                v[j] = i < n ? input_value<C>(p.rows.values, first + i) : value{};
+            }
+#pragma unroll
+            for (u32 j = 0; j < IN_FLIGHT; j++) {
+                u32 i = row + j * block_threads();
+                if (i < n && !put(k[j], v[j])) leave(i);
+            }
+        }
+    }
+
+    // settle leaves one pair of each key in every window.
+    __device__ __forceinline__ void settle() {
+        for (u32 i = thread_index(); i < windows; i += block_threads()) {
+            u32 mark = marks[i], fresh = mark & ~(mark >> Mark::WAS) & Mark::ALL;
+            if (fresh & fresh - 1) fresh = settle(i, mark >> Mark::WAS, fresh);
+            added += (u32)popcount(fresh);
+        }
+    }
+    __device__ __forceinline__ u32 settle(u32 window, u32 was, u32 fresh) {
+        Window w;
+        w.load(true, copy + window * WINDOW_BYTES, 0);
+        u32 twice = 0;
+#pragma unroll
+        for (u32 j = 1; j < C::WINDOW; j++)
+#pragma unroll
+            for (u32 i = 0; i < j; i++) twice |= (u32)(A::key_of(w.w[i]) == A::key_of(w.w[j])) << j & (fresh >> i & 1) << j;
+        twice &= fresh;
+        return twice ? lay(window, was, fresh, fresh & ~twice) : fresh;
+    }
+    // lay puts those of the fresh pairs anew that stay: what stands behind a slot that becomes empty might not be found. It gives their slots.
+    __device__ __forceinline__ u32 lay(u32 window, u32 was, u32 fresh, u32 stay) {
+        u64 slots = copy + window * WINDOW_BYTES;
+        Window w;
+        w.load(true, slots, 0);
+        for (u32 left = fresh; left; left &= left - 1) {
+            u32 slot = (u32)lowest_bit(left);
+            typename A::word free = A::free_word(typename A::word(), false);
+            if (!p.empty) free = load_memory(A::word_at(p.table.main.slots, (from + window) * C::WINDOW + slot));
+            reused -= A::key_of(free) == C::TOMBSTONE;
+            store_relaxed(A::word_at(slots, slot), free);
+        }
+        u32 taken = was & Mark::ALL;
+        for (u32 left = stay; left; left &= left - 1) {
+            typename A::word pair = w.pick((u32)lowest_bit(left));
+            u32 slot = Mark::nearest(~taken & Mark::ALL, Probe<C>(p.table, A::key_of(pair)).first_slot());
+            reused += A::key_of(load_relaxed(A::word_at(slots, slot))) == C::TOMBSTONE;
+            store_relaxed(A::word_at(slots, slot), pair);
+            taken |= 1u << slot;
+        }
+        return taken & ~was;
+    }
+};
+
+template <bool REPLACE> __device__ __forceinline__ void insert_stretch(const stretchParams& p) {
+    __shared__ Stage stage;
+    const u64* starts = at<u64>(p.rows.starts) + block_index();
+    u64 first = load_readonly(starts);
+    u32 n = (u32)(load_readonly(starts + 1) - first);
+    if (!n) return;
+    if (thread_index() == 0) stage.left = stage.added = stage.reused = 0;
+    StretchJob<REPLACE> job(p, stage, first);
+    job.load();
+    job.put_all(n);
+    block_sync();
+    job.settle();
+    if (job.added) add(&stage.added, job.added);
+    if (job.reused) add(&stage.reused, job.reused);
+    u32 listed = stage.left < LISTED ? stage.left : LISTED;
+    if (thread_index() == 0 && listed) stage.base = add_in_memory(at<u32>(p.left), listed);
+    block_sync();
+    for (u32 i = thread_index(); i < listed; i += block_threads()) job.leave_at(stage.base + i, stage.item[i]);
+    job.store();
+    if (thread_index() != 0) return;
+    if (stage.added) add_to_memory(&counters(p.table)->inserted, (u64)stage.added);
+    if (stage.reused) add_to_memory(&counters(p.table)->reused, (u64)stage.reused);
+}
+
+#if WARPCORE_MAP
+WARPMAP_KERNEL(insert_stretch, stretchParams) { insert_stretch<true>(p); }
+#endif
+WARPMAP_KERNEL(insert_stretch_new, stretchParams) { insert_stretch<false>(p); }

@@ -1,0 +1,205 @@
+package warpcore
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
+	"github.com/warpmap/warpmap/internal/tabletest"
+	"github.com/warpmap/warpmap/internal/testenv"
+	"github.com/warpmap/warpmap/kernel"
+	"github.com/warpmap/warpmap/table"
+)
+
+// inStretches makes a table take every batch stretch by stretch, in pieces.
+func inStretches(c *core, bytes int) {
+	c.stretch.minRows, c.stretch.rowShare, c.stretch.bytes = 1, 1<<40, bytes
+	c.regions = frame.Regions{MinBytes: 1, RegionBytes: 4 << 10, MinRows: 1 << 40, PieceRows: 500, MemoryShare: 8, Span: frame.Threads}
+}
+
+func stretched[K, V any](layout Layout) tabletest.Maker[K, V] {
+	return func(d *device.Device, o table.Options) (table.Map[K, V], error) {
+		m, err := New[K, V](d, Options{Options: o, Layout: layout})
+		if err == nil {
+			inStretches(m.core, 1<<10)
+		}
+		return m, err
+	}
+}
+
+// Batches that go in stretch by stretch leave what others leave.
+func TestStretches(t *testing.T) {
+	t.Parallel()
+	onDevices(t, func(t *testing.T, d *device.Device) {
+		for i, o := range []table.Options{{}, {Capacity: 3000}, {Capacity: 3000, LoadFactor: 1, Seed: 3}, {MaxBytes: 64 << 10, LoadFactor: 1},
+			{Capacity: 3000, Hash: kernel.HashIdentity}} {
+			t.Run(fmt.Sprint(i), func(t *testing.T) {
+				seed := uint64(i)
+				tabletest.Map(stretched[uint32, uint32](Auto)).Churn(t, d, o, seed, 30, 2500)
+				if o.Hash != 0 && !testenv.Long() {
+					return // a compilation for each
+				}
+				tabletest.Map(stretched[uint64, uint64](Packed)).Churn(t, d, o, seed, 30, 2500)
+				tabletest.Map(stretched[uint64, uint32](Packed)).Churn(t, d, o, seed, 30, 2500)
+			})
+		}
+	})
+}
+
+// stretchHistory inserts, by batches with equal keys and reserved ones, and deletes, beside a Go map. InsertNew is without flags: those would not go
+// stretch by stretch.
+func stretchHistory[K uint32 | uint64](d *device.Device, o table.Options, bytes int, rng *rand.Rand, rows, rounds int) error {
+	m, err := New[K, K](d, Options{Options: o, Layout: Packed})
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	inStretches(m.core, bytes)
+	s, err := NewSet[K](d, Options{Options: o})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	inStretches(s.core, bytes)
+	model := map[K]K{}
+	for round := range rounds {
+		keys := make([]K, rows+rng.IntN(100))
+		values := make([]K, len(keys))
+		for i := range keys {
+			keys[i], values[i] = K(rng.Uint64N(uint64(4*rows))), K(round<<20+i)
+			if i%1000 < 3 {
+				keys[i] = ^K(0) - K(i%5)
+			}
+		}
+		if err := stretchRound(d, m, s, round, keys, values, model); err != nil {
+			return fmt.Errorf("round %d: %w", round, err)
+		}
+		var gone []K
+		for k := range model {
+			if rng.IntN(3) == 0 {
+				gone = append(gone, k)
+				delete(model, k)
+			}
+		}
+		for _, del := range []func([]K, []bool) (int, error){m.Delete, s.Delete} {
+			if n, err := del(gone, nil); err != nil || n != len(gone) {
+				return fmt.Errorf("round %d: %d of %d deleted, %v", round, n, len(gone), err)
+			}
+		}
+	}
+	if !m.core.stretch.late.Loaded() || !s.core.stretch.late.Loaded() {
+		return fmt.Errorf("nothing went in stretch by stretch: %d windows", m.core.t.Main.Windows)
+	}
+	return nil
+}
+
+// stretchRound inserts a batch, and compares both tables with the model, which it brings up to date.
+func stretchRound[K uint32 | uint64](d *device.Device, m *Map[K, K], s *Set[K], round int, keys, values []K, model map[K]K) error {
+	k, err := device.From(d, keys)
+	if err != nil {
+		return err
+	}
+	defer k.Free()
+	v, err := device.From(d, values)
+	if err != nil {
+		return err
+	}
+	defer v.Free()
+	insert := m.InsertOn
+	if round%2 == 1 {
+		insert = func(st *device.Stream, k, v device.Slice[K]) error {
+			return m.InsertNewOn(st, k, v, device.Slice[bool]{})
+		}
+	}
+	if err := insert(nil, k, v); err != nil {
+		return err
+	}
+	if err := s.InsertOn(nil, k, device.Slice[bool]{}); err != nil {
+		return err
+	}
+	got, found, in := make([]K, len(keys)), make([]bool, len(keys)), make([]bool, len(keys))
+	if err := m.Find(keys, got, found); err != nil {
+		return err
+	}
+	if err := s.Contains(keys, in); err != nil {
+		return err
+	}
+	for i, k := range keys {
+		old, was := model[k]
+		switch {
+		case !found[i] || !in[i]:
+			return fmt.Errorf("key %#x is in the map: %t, and in the set: %t", k, found[i], in[i])
+		case round%2 == 1 && was && got[i] != old:
+			return fmt.Errorf("key %#x has %#x, and had %#x before its InsertNew", k, got[i], old)
+		case !(round%2 == 1 && was) && (int(got[i])>>20 != round || keys[got[i]&(1<<20-1)] != k):
+			return fmt.Errorf("key %#x has %#x, which is no value of its batch", k, got[i])
+		}
+	}
+	for i, k := range keys {
+		model[k] = got[i]
+	}
+	for _, c := range []interface {
+		Check() error
+		Len() (int, error)
+	}{m, s} {
+		if err := c.Check(); err != nil {
+			return err
+		}
+		if n, err := c.Len(); err != nil || n != len(model) {
+			return fmt.Errorf("%d (want %d), %v", n, len(model), err)
+		}
+	}
+	return nil
+}
+
+func TestStretchHistory(t *testing.T) {
+	onDevices(t, func(t *testing.T, d *device.Device) {
+		must(t, stretchHistory[uint32](d, table.Options{Capacity: 3000}, 1<<10, rand.New(rand.NewPCG(1, 1)), 3000, 8))
+		must(t, stretchHistory[uint64](d, table.Options{Capacity: 20000, LoadFactor: 0.95}, 4<<10, rand.New(rand.NewPCG(1, 2)), 8000, 6))
+		if d.Info().CUDA() { // stretches as large as elsewhere
+			must(t, stretchHistory[uint32](d, table.Options{Capacity: 1 << 18}, stretchBytes, rand.New(rand.NewPCG(1, 4)), 400000, 4))
+			must(t, stretchHistory[uint64](d, table.Options{Capacity: 1 << 18}, stretchBytes, rand.New(rand.NewPCG(1, 5)), 400000, 4))
+		}
+	})
+}
+
+func TestStretchesUnderStress(t *testing.T) {
+	stress := func(seed uint64) error {
+		rng := rand.New(rand.NewPCG(seed, 7))
+		return stretchHistory[uint32](openFor(t, "cpu", device.WithStress(seed)), table.Options{Capacity: 1000}, 1<<10, rng, 1000, 4)
+	}
+	t.Run("seeds", func(t *testing.T) {
+		for seed := range uint64(testenv.Seeds(40)) {
+			if err := stress(seed); err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+		}
+	})
+	text := stretchCU
+	defer func() { stretchCU = text }()
+	for name, c := range map[string][2]string{
+		"equal keys both stand":                    {"return twice ? lay(window, was, fresh, fresh & ~twice) : fresh;", "return fresh;"},
+		"a window is written before it is settled": {"    job.settle();\n", ""},
+		"a slot becomes empty before others": {"u32 slot = Mark::nearest(~taken & Mark::ALL, Probe<C>(p.table, A::key_of(pair)).first_slot());",
+			"u32 slot = 31 - (u32)leading_zeros(~taken & Mark::ALL);"},
+		"rows that are left over are forgotten": {"job.leave_at(stage.base + i, stage.item[i]);", ""},
+		"tombstones are taken in full windows":  {"if (!empty) keys = ALL;", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if n := strings.Count(text, c[0]); n != 1 {
+				t.Fatalf("the kernels have %d times\n%s", n, c[0])
+			}
+			stretchCU = strings.Replace(text, c[0], c[1], 1)
+			for seed := range uint64(40) {
+				if err := stress(seed); err != nil {
+					t.Logf("seed %d: %v", seed, err)
+					return
+				}
+			}
+			t.Fatal("no seed finds the defect")
+		})
+	}
+}
