@@ -181,8 +181,9 @@ __device__ __forceinline__ u32 add_in_memory(u32* p, u32 x) {
     return old;
 }
 
-// or_of_memory and max_of_memory change global memory, in every program.
+// or_of_memory, and_of_memory and max_of_memory change global memory, in every program.
 __device__ __forceinline__ void or_of_memory(u32* p, u32 x) { asm volatile("red.relaxed.gpu.global.or.b32 [%0], %1;" ::"l"(p), "r"(x) : "memory"); }
+__device__ __forceinline__ void and_of_memory(u32* p, u32 x) { asm volatile("red.relaxed.gpu.global.and.b32 [%0], %1;" ::"l"(p), "r"(x) : "memory"); }
 __device__ __forceinline__ void max_of_memory(u64* p, u64 x) { asm volatile("red.relaxed.gpu.global.max.u64 [%0], %1;" ::"l"(p), "l"(x) : "memory"); }
 
 // Bytes and half words are loaded and stored only.

@@ -578,6 +578,7 @@ inline void prefetch_line(u64 address) {
 }
 inline u32 or_acquire(u32* p, u32 x) { return or_of(p, x); }
 inline void or_of_memory(u32* p, u32 x) { or_of(p, x); }
+inline void and_of_memory(u32* p, u32 x) { and_of(p, x); }
 inline void max_of_memory(u64* p, u64 x) { max_of(p, x); }
 
 

@@ -27,9 +27,15 @@ template <class MEETS, bool MULTI> struct InsertJob {
     u64 inserted, reused, failed;
 
     __device__ __forceinline__ InsertJob(const insertParams& p) : p(p), k{}, inserted(0), reused(0), failed(0) {}
+    // Rows that a stretch left over, and how many they are.
+    __device__ __forceinline__ u64 rows() const { return p.left ? (u64)at<u32>(p.left)[0] + at<u32>(p.left)[1] : p.rows.n; }
+    __device__ __forceinline__ bool goes_on(u64 i) const { return p.left && i < at<u32>(p.left)[0]; }
+    __device__ __forceinline__ u64 row(u64 i) const { return !p.left || goes_on(i) ? i : p.rows.n - 1 - (i - at<u32>(p.left)[0]); }
+
     // A later attempt is at those that were refused, all of them chosen: it does not ask again, for their flags may stand where the condition did.
     __device__ __forceinline__ Item load(u64 i) {
-        return Item{input_key<C>(p.rows.keys, i), input_value<C>(p.rows.values, i), p.rows.attempt || chosen(p.when, i)};
+        u64 x = row(i);
+        return Item{input_key<C>(p.rows.keys, x), input_value<C>(p.rows.values, x), p.rows.attempt || chosen(p.when, i)};
     }
     template <class Warp> __device__ __forceinline__ Item shuffled(Warp warp, const Item& x, int from, u64) const {
         bool on = chosen_of(warp, x.on, from);
@@ -62,6 +68,7 @@ template <class MEETS, bool MULTI> struct InsertJob {
         if (MULTI && p.reserved && !C::marks(x.k)) return false;
         k = x.k;
         s.begin(p.table, x.k, x.v, p.limit);
+        if (goes_on(i)) s.go_on();
         if constexpr (MULTI) skip.begin();
         return true;
     }
@@ -84,7 +91,7 @@ template <class MEETS, bool MULTI> struct InsertJob {
 };
 template <class MEETS, bool MULTI> __device__ __forceinline__ void insert_batch(const insertParams& p) {
     InsertJob<MEETS, MULTI> job(p);
-    drive_held<InsertTile, u64>(p.rows.count ? *at<u32>(p.rows.count) : p.rows.n, job, p.rows.span);
+    drive_held<InsertTile, u64>(job.rows(), job, p.rows.span);
     count_into(&counters(p.table)->inserted, job.inserted);
     count_into(&counters(p.table)->reused, job.reused);
     count_into(&counters(p.table)->failed, job.failed);

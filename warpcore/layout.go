@@ -167,7 +167,10 @@ type insertParams struct {
 	When  uint64 // of the program of batches with a condition: bytes
 	// Reserved, of insert_multi: only rows with reserved keys are inserted.
 	Reserved uint64
-	Ones     uint64 // of update_sums: the values are numbers of rows, in all no more than mostCounted
+	// Left, of insert and insert_new, is the address of two u32 if the rows are what a stretch left over: how many go on with
+	// their second windows, from row 0 on, and how many begin with their first, from row N-1 on downwards.
+	Left uint64
+	Ones uint64 // of update_sums: the values are numbers of rows, in all no more than mostCounted
 }
 
 // combineParams are the parameters of combine_rows: Rows in the order of small parts, with Starts. Counters.Exported becomes how many rows are left.
@@ -226,8 +229,7 @@ type stretchParams struct {
 	Rows    frame.Partition
 	Windows uint64 // of a stretch
 	Empty   uint64 // the table has no pairs, and never had
-	// Where rows go whose first windows are full, and the address of how many they are (u32).
-	LeftKeys, LeftValues, Left uint64
+	LeftKeys, LeftValues, Left uint64 // where rows go that are left over: see insertParams
 }
 
 const (

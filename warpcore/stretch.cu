@@ -4,6 +4,9 @@
 // Windows are shared words here that lanes change one at a time: Mark says which slots of a window are taken. A row looks for its key among
 // those that were there before, takes the first free slot of its order with one atomic operation, and writes its pair. So rows of one key
 // may stand beside one another, until all rows have come: then each window is looked at once, and one pair of a key stays.
+//
+// A row may look at a window while others write into it. It may see their pairs or not: what it asks is whether its key is there from before, and
+// if it misses its key among those that come with it, both stand, until the window is settled.
 #include "config.h" // struct config: what this table holds
 #include "layout.h"
 #include "warpcore.cuh"
@@ -59,8 +62,8 @@ struct Mark {
 
 // What a block has in shared memory beside its copy of the stretch, behind which are the marks.
 struct Stage {
-    u32 left, item[LISTED]; // rows that are left over: how many, and the first of them
-    u32 base;               // where they go
+    u32 full, item[LISTED]; // rows that found their window full: how many, and the first of them
+    u32 on, begin, base[2]; // of these, those that go on with their second window, and that begin anew; and where both go
     u32 added, reused;
 };
 static_assert(sizeof(Stage) + 1024 <= WARPCORE_STRETCH_FIXED, "beside what block-wide functions have");
@@ -103,12 +106,15 @@ template <bool REPLACE> struct StretchJob {
     }
 
     // there tells whether the key is in the window; then it has the value.
-    __device__ __forceinline__ bool there(u32 window, key k, value v) const {
-        Window w;
-        w.load(true, copy + window * WINDOW_BYTES, 0);
+    __device__ __forceinline__ bool there(const Window& w, u32 window, key k, value v) const {
         u32 match = w.matches(k);
         if (match && REPLACE) A::put(copy + window * WINDOW_BYTES, Window::slot(lowest_bit(match), 0), k, v);
         return match != 0;
+    }
+    __device__ __forceinline__ bool there(u32 window, key k, value v) const {
+        Window w;
+        w.load(true, copy + window * WINDOW_BYTES, 0);
+        return there(w, window, k, v);
     }
     // put puts a row's pair into its first window, and tells whether it is in.
     __device__ __forceinline__ bool put(key k, value v) {
@@ -118,20 +124,73 @@ template <bool REPLACE> struct StretchJob {
         u32* mark = marks + window;
         if (!p.empty && load_relaxed(mark) >> Mark::WAS && there(window, k, v)) return true;
         u32 slot = Mark::take(mark, h.first_slot());
-        if (slot == C::WINDOW) return there(window, k, v); // rows of one key may have filled it
+        if (slot == C::WINDOW) return false;
         u64 index = (u64)window * C::WINDOW + slot;
         if (!p.empty) reused += A::key_of(load_relaxed(A::word_at(copy, index))) == C::TOMBSTONE;
         A::put(copy, index, k, v);
         return true;
     }
-    __device__ __forceinline__ void leave(u32 i) {
-        u32 n = add(&stage.left, 1u);
+
+    // Rows that find their window full are listed, and looked at again when all rows have come. Those that are too many for the list have a key of which
+    // there are many, or belong to a table that is nearly full.
+    __device__ __forceinline__ void list(u32 i, key k, value v) {
+        u32 n = add(&stage.full, 1u);
         if (n < LISTED) stage.item[n] = i;
-        else leave_at(add_in_memory(at<u32>(p.left), 1u), i);
+        else if (C::marks(k) || !there((u32)(Probe<C>(p.table, k).window - from), k, v)) leave(false, add_in_memory(at<u32>(p.left) + 1, 1u), i);
     }
-    __device__ __forceinline__ void leave_at(u32 to, u32 i) const {
+    // leave gives a row to the kernel that comes behind.
+    __device__ __forceinline__ void leave(bool on, u32 number, u32 i) const {
+        u64 to = on ? number : p.rows.n - 1 - number;
         at<key>(p.left_keys)[to] = input_key<C>(p.rows.keys, first + i);
         output_value<C>(p.left_values, to, input_value<C>(p.rows.values, first + i));
+    }
+    // look tells what becomes of a listed row once all windows are settled: it is in, or goes on with its second window, which its first is marked for, or
+    // begins anew, because its window has room again or a tombstone.
+    enum Left { IN, ON, BEGINS };
+    __device__ __forceinline__ Left look(key k, value v) const {
+        if (C::marks(k)) return BEGINS;
+        Probe<C> h(p.table, k);
+        u32 window = (u32)(h.window - from);
+        if ((load_relaxed(marks + window) & Mark::ALL) != Mark::ALL) return BEGINS;
+        Window w;
+        w.load(true, copy + window * WINDOW_BYTES, 0);
+        if (there(w, window, k, v)) return IN;
+        if (!p.empty && w.matches(C::TOMBSTONE)) return BEGINS;
+        u64 bit = h.overflow_bit();
+        and_of_memory(at<u32>(h.overflow) + bit / 32, ~(1u << (bit & 31)));
+        return ON;
+    }
+    // leave_listed is for all threads.
+    __device__ __forceinline__ void leave_listed() {
+        constexpr u32 EACH = (LISTED + WARPMAP_MAX_THREADS - 1) / WARPMAP_MAX_THREADS;
+        u32 n = stage.full < LISTED ? stage.full : LISTED, to[EACH], step = block_threads();
+        // Rows beyond those of a thread: blocks of fewer threads take more turns.
+        for (u32 turn = 0; turn * EACH * step < n; turn++) {
+            if (thread_index() == 0) stage.on = stage.begin = 0;
+            block_sync();
+#pragma unroll
+            for (u32 j = 0; j < EACH; j++) {
+                u32 x = (turn * EACH + j) * step + thread_index();
+                to[j] = ~0u;
+                if (x >= n) continue;
+                u32 i = stage.item[x];
+                Left l = look(input_key<C>(p.rows.keys, first + i), input_value<C>(p.rows.values, first + i));
+                if (l != IN) to[j] = (u32)(l == ON) << 31 | add(l == ON ? &stage.on : &stage.begin, 1u);
+            }
+            block_sync();
+            if (thread_index() < 2) {
+                u32 rows = thread_index() ? stage.begin : stage.on;
+                if (rows) stage.base[thread_index()] = add_in_memory(at<u32>(p.left) + thread_index(), rows);
+            }
+            block_sync();
+#pragma unroll
+            for (u32 j = 0; j < EACH; j++) {
+                u32 x = (turn * EACH + j) * step + thread_index();
+                if (to[j] == ~0u) continue;
+                bool on = to[j] >> 31;
+                leave(on, stage.base[on ? 0 : 1] + (to[j] & ~(1u << 31)), stage.item[x]);
+            }
+        }
     }
 
     __device__ __forceinline__ void put_all(u32 n) {
@@ -148,7 +207,7 @@ template <bool REPLACE> struct StretchJob {
 #pragma unroll
             for (u32 j = 0; j < IN_FLIGHT; j++) {
                 u32 i = row + j * block_threads();
-                if (i < n && !put(k[j], v[j])) leave(i);
+                if (i < n && !put(k[j], v[j])) list(i, k[j], v[j]);
             }
         }
     }
@@ -157,7 +216,10 @@ template <bool REPLACE> struct StretchJob {
     __device__ __forceinline__ void settle() {
         for (u32 i = thread_index(); i < windows; i += block_threads()) {
             u32 mark = marks[i], fresh = mark & ~(mark >> Mark::WAS) & Mark::ALL;
-            if (fresh & fresh - 1) fresh = settle(i, mark >> Mark::WAS, fresh);
+            if (fresh & fresh - 1) {
+                fresh = settle(i, mark >> Mark::WAS, fresh);
+                marks[i] = (mark >> Mark::WAS << Mark::WAS) | mark >> Mark::WAS | fresh;
+            }
             added += (u32)popcount(fresh);
         }
     }
@@ -202,7 +264,7 @@ template <bool REPLACE> __device__ __forceinline__ void insert_stretch(const str
     u64 first = load_readonly(starts);
     u32 n = (u32)(load_readonly(starts + 1) - first);
     if (!n) return;
-    if (thread_index() == 0) stage.left = stage.added = stage.reused = 0;
+    if (thread_index() == 0) stage.full = stage.added = stage.reused = 0;
     StretchJob<REPLACE> job(p, stage, first);
     job.load();
     job.put_all(n);
@@ -210,10 +272,9 @@ template <bool REPLACE> __device__ __forceinline__ void insert_stretch(const str
     job.settle();
     if (job.added) add(&stage.added, job.added);
     if (job.reused) add(&stage.reused, job.reused);
-    u32 listed = stage.left < LISTED ? stage.left : LISTED;
-    if (thread_index() == 0 && listed) stage.base = add_in_memory(at<u32>(p.left), listed);
     block_sync();
-    for (u32 i = thread_index(); i < listed; i += block_threads()) job.leave_at(stage.base + i, stage.item[i]);
+    job.leave_listed();
+    block_sync();
     job.store();
     if (thread_index() != 0) return;
     if (stage.added) add_to_memory(&counters(p.table)->inserted, (u64)stage.added);

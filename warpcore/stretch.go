@@ -56,7 +56,7 @@ func (c *core) insertStretches(st *device.Stream, k inserts, p insertParams, b f
 	}
 	regions := c.regions
 	regions.RegionRows, regions.PieceRows = max(1, least/(large*within)), max(regions.PieceRows, least)
-	lease, err := c.frame.Scratch(4)
+	lease, err := c.frame.Scratch(8)
 	if err != nil {
 		return 0, err
 	}
@@ -78,7 +78,7 @@ func (c *core) insertStretches(st *device.Stream, k inserts, p insertParams, b f
 	taken, err = c.kernel.partition.InFineOrder(&c.frame, st, c.kernel.within, x, b, large, within, func(o frame.Ordered, starts device.Slice[uint64], spare frame.Rows) error {
 		q.Rows = frame.Partition{Keys: o.Rows.Keys, Values: o.Rows.Values, N: uint64(o.Rows.N), Starts: starts.Addr()}
 		q.LeftKeys, q.LeftValues = spare.Keys, spare.Values
-		rest := insertParams{Table: c.t, Limit: p.Limit, Rows: frame.Placing{Keys: spare.Keys, Values: spare.Values, N: uint64(o.Rows.N), Count: q.Left}}
+		rest := insertParams{Table: c.t, Limit: p.Limit, Left: q.Left, Rows: frame.Placing{Keys: spare.Keys, Values: spare.Values, N: uint64(o.Rows.N)}}
 		err := errors.Join(left.Fill(st, 0), k.stretch.Launch(st, grid, &q), k.rows.Launch(st, c.grid(max(1, o.Rows.N/leftShare)), &rest))
 		q.Empty = 0
 		return err

@@ -250,6 +250,12 @@ template <class C, class MEETS, bool REUSE, bool MULTI> struct Insert {
         free = ~0u;
     }
 
+    // go_on begins with the second window, because the first is full, marked, and does not have the key.
+    __device__ __forceinline__ void go_on() {
+        p.advance();
+        probes = 2;
+    }
+
 #if defined(WARPMAP_HOST)
     // at_once tells whether the key is in the part that is read first, as where it is PRESENT. It costs less than a round.
     inline bool at_once() {

@@ -295,8 +295,6 @@ type Placing struct {
 	// batch in order; otherwise it goes in strides.
 	Span uint64
 	Out  uint64 // of FindOrInsert: values
-	// Count, if not 0, is the address of how many rows there are (u32), no more than N: where the host does not know.
-	Count uint64
 }
 
 // Of gives the placing of a batch, or of a piece of it in the order of regions.

@@ -226,7 +226,10 @@ func (k Partitioner) InFineOrder(f *Frame, st *device.Stream, w Within, x Placem
 				return taken, nil
 			}
 		}
-		rows = Partition{Keys: at[0], Values: at[1], N: rows.N, OutKeys: at[2], OutValues: at[3], Parts: uint64(regions * within), Within: uint64(within), Larger: large.Addr() + uint64(8*regions)}
+		rows = Partition{Keys: at[0], N: rows.N, OutKeys: at[2], Parts: uint64(regions * within), Within: uint64(within), Larger: large.Addr() + uint64(8*regions)}
+		if part.Values != 0 {
+			rows.Values, rows.OutValues = at[1], at[3]
+		}
 		if err := k.RunWithin(st, w, small, rows, x.Params); err != nil {
 			return taken, err
 		}
