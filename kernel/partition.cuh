@@ -13,7 +13,9 @@
 // A tile is as large as fits a multiprocessor's shared memory with the registers of its threads: then its rows of a part are many, and the streams
 // are written in whole sectors. On an H200 tiles of 8,192 rows take half the time of 2,048.
 //
-// Two more, partition_within_count and partition_within_scatter, of WARPMAP_PARTITION_WITHIN, make many parts of rows that come in the order of fewer.
+// Three more, partition_within_count, partition_within_scatter and partition_sum, of WARPMAP_PARTITION_WITHIN, make many parts of rows that come in the
+// order of fewer. Where a block's shared memory holds a counter for each of the many, partition_count counts these at once, and partition_sum adds
+// up the fewer: then nothing is counted twice.
 // After them partition_group, of WARPMAP_PARTITION_GROUP, brings rows with equal keys beside one another.
 //
 // Rows is frame::Partition. part_of(key) gives 0 … parts-1; the families know what it is.
@@ -102,6 +104,15 @@ template <class Rows> __device__ __forceinline__ void partition_scan(const Rows&
         before += all;
     }
     if (thread_index() == 0 && from + parts == r.parts) starts[r.parts] = before;
+}
+
+// A block adds up the rows of the parts within one larger part: Cursors of r.within parts each, into Starts, which are the larger parts' here.
+template <class Rows> __device__ __forceinline__ void partition_sum(const Rows& r) {
+    const u64* of = at<u64>(r.cursors) + block_index() * r.within;
+    u64 rows = 0, all = 0;
+    for (u64 i = thread_index(); i < r.within; i += block_threads()) rows += of[i];
+    block_scan(rows, all);
+    if (thread_index() == 0) at<u64>(r.starts)[block_index()] = all;
 }
 
 // The parts of a thread in a scan over all: per of them, PER at most.
@@ -320,6 +331,7 @@ template <class K, class V, class Rows, class Place> __device__ __forceinline__ 
     WARPMAP_KERNEL_WIDE(partition_scatter, P, PARTITION_THREADS, PartitionColumns<K, V, I>::Shared) { partition_scatter<K, V, I>(p.rows, part_of(p)); }
 
 #define WARPMAP_PARTITION_WITHIN(P, K, V, part_of)                                                                                               \
+    WARPMAP_KERNEL(partition_sum, P) { partition_sum(p.rows); }                                                                                  \
     WARPMAP_KERNEL_WIDE(partition_within_count, P, PARTITION_THREADS, PartitionCounts) { partition_within_count<K>(p.rows, part_of(p)); }        \
     WARPMAP_KERNEL_WIDE(partition_within_scatter, P, PARTITION_THREADS, PartitionColumns<K, V>::Shared) { partition_within_scatter<K, V>(p.rows, part_of(p)); }
 

@@ -85,18 +85,18 @@ func (k Partitioner) Ahead() error { return device.Ahead(k.count, k.scan, k.scat
 
 // Within launches the kernels for rows that come in the order of larger parts. They bring these rows in the order of
 // the parts within.
-type Within struct{ count, scatter device.AnyKernel }
+type Within struct{ count, scatter, sum device.AnyKernel }
 
-// NewWithin finds the kernels partition_within_count and partition_within_scatter, which take a P, in a module.
+// NewWithin finds the kernels of WARPMAP_PARTITION_WITHIN, which take a P, in a module.
 func NewWithin[P any](m *device.Module) (Within, error) { return within(m, reflect.TypeFor[P]()) }
 
 func within(m *device.Module, params reflect.Type) (w Within, err error) {
-	err = bind(m, params, named{"partition_within_count", &w.count}, named{"partition_within_scatter", &w.scatter})
+	err = bind(m, params, named{"partition_within_count", &w.count}, named{"partition_within_scatter", &w.scatter}, named{"partition_sum", &w.sum})
 	return w, err // not at once: Go may take w before the call
 }
 
 // Ahead begins to compile the kernels: see device.AnyKernel.Ahead.
-func (w Within) Ahead() error { return device.Ahead(w.count, w.scatter) }
+func (w Within) Ahead() error { return device.Ahead(w.count, w.scatter, w.sum) }
 
 // Grouper launches the kernels that bring rows with equal keys beside one another.
 type Grouper struct {
@@ -152,6 +152,37 @@ func (k Partitioner) run(st *device.Stream, counters device.Slice[uint64], rows 
 	}
 	p, grid := params(rows), k.grid(rows)
 	return errors.Join(count.Launch(st, grid, p), k.scan.Launch(st, device.Grid{Blocks: larger, Threads: Threads}, p), scatter.Launch(st, grid, p))
+}
+
+// counts counts the rows of all small parts of a batch, and of the larger parts, in one pass over the keys, and says where all of them begin. small has
+// Within, Parts and the batch's Keys. false: a block has no room for so many counters.
+func (k Partitioner) counts(st *device.Stream, w Within, small Partition, few, many device.Slice[uint64], params func(rows Partition) any) (bool, error) {
+	shared, larger := 4*(int(small.Parts)+1), small.Parts/small.Within
+	if int64(shared) > k.d.Info().Shared {
+		return false, nil
+	}
+	if err := device.Ahead(k.count, k.scan, w.sum); err != nil {
+		return true, err
+	}
+	small.Cursors = many.Addr()
+	grid := k.grid(small)
+	grid.Shared = shared
+	count := params(small)
+	sums := small
+	sums.Starts = few.Addr()
+	large := Partition{Parts: larger, Cursors: few.Addr(), Starts: few.Addr() + 8*larger}
+	small.Larger, small.Starts = large.Starts, small.Cursors+8*small.Parts
+	return true, errors.Join(many.Slice(0, int(small.Parts)).Fill(st, 0), k.count.Launch(st, grid, count),
+		w.sum.Launch(st, device.Grid{Blocks: int64(larger), Threads: Threads}, params(sums)),
+		k.scan.Launch(st, device.Grid{Blocks: 1, Threads: Threads}, params(large)),
+		k.scan.Launch(st, device.Grid{Blocks: int64(larger), Threads: Threads}, params(small)))
+}
+
+// scatterOnly queues what is left of a partition whose rows are counted.
+func (k Partitioner) scatterOnly(st *device.Stream, scatter device.AnyKernel, counters device.Slice[uint64], rows Partition, params func(rows Partition) any) error {
+	rows.Cursors = counters.Addr()
+	rows.Starts = rows.Cursors + 8*rows.Parts
+	return scatter.Launch(st, k.grid(rows), params(rows))
 }
 
 // grid is so many blocks as are resident, each with many tiles; but a block counts in 32 bits.

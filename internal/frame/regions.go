@@ -1,6 +1,7 @@
 package frame
 
 import (
+	"errors"
 	"math"
 	"math/bits"
 
@@ -214,8 +215,20 @@ func (k Partitioner) InFineOrder(f *Frame, st *device.Stream, w Within, x Placem
 	for ; taken < b.N; taken += min(piece, b.N-taken) {
 		part := b.Part(Part{First: uint64(taken), N: uint64(min(piece, b.N-taken))}, x.KeyBytes, x.ValueBytes)
 		rows := Partition{Keys: part.Keys, Values: part.Values, N: uint64(part.N), OutKeys: at[0], OutValues: at[1], Parts: uint64(regions)}
-		if err := k.Run(st, large, rows, x.Params); err != nil {
+		within := Partition{Keys: at[0], N: rows.N, OutKeys: at[2], Parts: uint64(regions * within), Within: uint64(within), Larger: large.Addr() + uint64(8*regions)}
+		if part.Values != 0 {
+			within.Values, within.OutValues = at[1], at[3]
+		}
+		all := within
+		all.Keys = part.Keys
+		counted, err := k.counts(st, w, all, large, small, x.Params)
+		if err != nil {
 			return taken, err
+		}
+		if !counted {
+			if err := k.Run(st, large, rows, x.Params); err != nil {
+				return taken, err
+			}
 		}
 		starts, err := large.Slice(int(regions), words[0]).Host(st)
 		if err != nil {
@@ -226,15 +239,16 @@ func (k Partitioner) InFineOrder(f *Frame, st *device.Stream, w Within, x Placem
 				return taken, nil
 			}
 		}
-		rows = Partition{Keys: at[0], N: rows.N, OutKeys: at[2], Parts: uint64(regions * within), Within: uint64(within), Larger: large.Addr() + uint64(8*regions)}
-		if part.Values != 0 {
-			rows.Values, rows.OutValues = at[1], at[3]
+		if counted {
+			err = errors.Join(k.scatterOnly(st, k.scatter, large, rows, x.Params), k.scatterOnly(st, w.scatter, small, within, x.Params))
+		} else {
+			err = k.RunWithin(st, w, small, within, x.Params)
 		}
-		if err := k.RunWithin(st, w, small, rows, x.Params); err != nil {
+		if err != nil {
 			return taken, err
 		}
 		o := Ordered{Rows: Rows{Keys: at[2], Values: at[3], N: part.N}}
-		if err := insert(o, small.Slice(int(rows.Parts), words[1]), Rows{Keys: at[0], Values: at[1], N: part.N}); err != nil {
+		if err := insert(o, small.Slice(int(within.Parts), words[1]), Rows{Keys: at[0], Values: at[1], N: part.N}); err != nil {
 			return taken, err
 		}
 	}
