@@ -212,7 +212,7 @@ func newStaged(p *staging, n, chunk int, cols []Column) *staged {
 		past := p.tune.pastIn
 		if c.out {
 			past = p.tune.pastOut
-			if c.huge = bytes >= stageHuge; c.huge {
+			if c.huge = bytes >= p.tune.huge; c.huge {
 				huge.Advise(uintptr(c.p), uintptr(bytes))
 			}
 		}

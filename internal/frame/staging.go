@@ -18,13 +18,14 @@ type stageTune struct {
 	copiers int // goroutines that copy
 
 	pastIn, pastOut bool // large batches are copied in, and out, past the caches
+	huge            int  // bytes of an output from which on it is asked to lie on huge pages
 }
 
 // By trial on an H200, with `warpmap bench fig host`: slots of 16 MiB lose a tenth of pinned look-ups. Slots are for: one that is filled, the next, one
 // on the bus or in a kernel, one that is copied out. Two threads are left to those who launch and who wait for the device.
 func newStageTune() stageTune {
 	return stageTune{slot: 32 << 20, slots: 6, piece: 256 << 10, copiers: max(1, min(16, runtime.GOMAXPROCS(0)-2)),
-		pastIn: true, pastOut: true}
+		pastIn: true, pastOut: true, huge: stageHuge}
 }
 
 const (
