@@ -574,12 +574,13 @@ func BenchmarkStage(b *testing.B) {
 	defer pinnedB.Free()
 	clear(pinnedA.Slice())
 	clear(pinnedB.Slice())
-	plainA, plainB := oddNumbers(n), oddNumbers(n)
+	fresh := odd[uint32]
 	if d.Info().CUDA() {
-		plainA, plainB = make([]uint32, n), make([]uint32, n) // as a table's user has them
-		clear(plainA)
-		clear(plainB)
+		fresh = func(n int) []uint32 { return make([]uint32, n) } // as a table's user has them
 	}
+	plainA, plainB := fresh(n), fresh(n)
+	clear(plainA)
+	clear(plainB)
 	b.Run("plain", func(b *testing.B) { benchmarkPlain(b, d, pinnedA, pinnedB) })
 	b.Run("memory", func(b *testing.B) { benchmarkMemory(b, bytesOf(plainA), bytesOf(pinnedB.Slice())) })
 	nothing := func(*device.Stream, int, int, []uint64) error { return nil }
@@ -589,14 +590,14 @@ func BenchmarkStage(b *testing.B) {
 		bestOf(b, bytes, func() error { return s.Run(n, cols, nothing) })
 	}
 	var kept [][]uint32 // so that no new slice is made of the memory of another, which the process has already
-	for name, huge := range map[string]int{"small": math.MaxInt, "huge": 1} {
-		b.Run("to-new-slices/pages="+name, func(b *testing.B) {
+	for _, huge := range []int{math.MaxInt, 1} {
+		b.Run(fmt.Sprintf("to-new-slices/huge=%t", huge == 1), func(b *testing.B) {
 			frame.TuneStaging(d, 0, 0, 0, 0)
 			frame.TuneHuge(d, huge)
 			s := newStage(b, d)
 			defer s.Close()
 			bestOf(b, 4*n, func() error {
-				out := odd[uint32](n)
+				out := fresh(n)
 				kept = append(kept, out)
 				return s.Run(n, []frame.Column{frame.In(plainA), frame.Out(out)}, nothing)
 			})
@@ -665,20 +666,23 @@ func benchmarkMemory(b *testing.B, plain, pinned []byte) {
 	for _, threads := range []int{1, 2, 4, 8, 12, 14, 16} {
 		for _, size := range []int{8 << 20, 32 << 20, 192 << 20} {
 			ring := pinned[:min(size, len(pinned))&^(piece-1)]
-			for name, f := range map[string]func(plain, ring []byte){
-				"in/by-the-caches":  func(plain, ring []byte) { copy(ring, plain) },
-				"in/past-them":      func(plain, ring []byte) { bulk.Copy(ring, plain) },
-				"out/by-the-caches": func(plain, ring []byte) { copy(plain, ring) },
-				"out/past-them":     func(plain, ring []byte) { bulk.Copy(plain, ring) },
+			for _, way := range []struct {
+				name string
+				f    func(plain, ring []byte)
+			}{
+				{"in/by-the-caches", func(plain, ring []byte) { copy(ring, plain) }},
+				{"in/past-them", func(plain, ring []byte) { bulk.Copy(ring, plain) }},
+				{"out/by-the-caches", func(plain, ring []byte) { copy(plain, ring) }},
+				{"out/past-them", func(plain, ring []byte) { bulk.Copy(plain, ring) }},
 			} {
-				b.Run(fmt.Sprintf("threads=%d,ring=%dM/%s", threads, size>>20, name), func(b *testing.B) {
+				b.Run(fmt.Sprintf("threads=%d,ring=%dM/%s", threads, size>>20, way.name), func(b *testing.B) {
 					bestOf(b, len(plain), func() error {
 						var wg sync.WaitGroup
 						var next atomic.Int64
 						for range threads {
 							wg.Go(func() {
 								for from := int(next.Add(piece)) - piece; from < len(plain); from = int(next.Add(piece)) - piece {
-									f(plain[from:min(from+piece, len(plain))], ring[from%len(ring):][:piece])
+									way.f(plain[from:min(from+piece, len(plain))], ring[from%len(ring):][:piece])
 								}
 							})
 						}

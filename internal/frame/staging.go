@@ -21,8 +21,9 @@ type stageTune struct {
 	huge            int  // bytes of an output from which on it is asked to lie on huge pages
 }
 
-// By trial on an H200, with `warpmap bench fig host`: slots of 16 MiB lose a tenth of pinned look-ups. Slots are for: one that is filled, the next, one
-// on the bus or in a kernel, one that is copied out. Two threads are left to those who launch and who wait for the device.
+// By trial on an H200, with `warpmap bench fig host`: slots of 16 MiB lose a tenth of pinned look-ups, where there are five. Slots are for: one that is
+// filled, the next, one on the bus, one in a kernel, one on the way back, one that is copied out. Two threads are left to those who launch and who wait
+// for the device. Look-ups of 4+4 bytes need twice the bus's rate of all cores together: BenchmarkStage tells what they have.
 func newStageTune() stageTune {
 	return stageTune{slot: 32 << 20, slots: 6, piece: 256 << 10, copiers: max(1, min(16, runtime.GOMAXPROCS(0)-2)),
 		pastIn: true, pastOut: true, huge: stageHuge}
