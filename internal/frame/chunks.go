@@ -193,7 +193,7 @@ func Words(ctx context.Context, f *Frame, mem device.Slice[uint64], do func(word
 			} else if changes != f.changes {
 				return fmt.Errorf("%s: %w", f.Family, table.ErrChanged)
 			}
-			return mem.Slice(first, first+len(words)).Read(st, words)
+			return Download(st, words, mem.Slice(first, first+len(words)))
 		})
 		if err == nil {
 			err = do(words)

@@ -22,6 +22,15 @@ func TuneStaging(d *device.Device, slot, slots, piece, copiers int) {
 	}
 }
 
+// TunePast sets whether large batches are copied past the caches, in and out.
+func TunePast(d *device.Device, in, out bool) {
+	t := &stagingOf(d).tune
+	t.pastIn, t.pastOut = in, out
+}
+
+// TuneHuge sets from how many bytes on outputs are asked to lie on huge pages.
+func TuneHuge(d *device.Device, bytes int) { stagingOf(d).tune.huge = bytes }
+
 // StagingSlots counts the device's slots, and how many of them are idle.
 func StagingSlots(d *device.Device) (made, idle int) {
 	p := stagingOf(d)

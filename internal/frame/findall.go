@@ -238,7 +238,7 @@ type findAll = func(st *device.Stream, rows FindAll, offsets device.Slice[uint64
 
 // FindValues implements FindAll of a multimap.
 func FindValues[K, V any](f *Frame, keys []K, find findAll) (offsets []uint64, values []V, err error) {
-	in, err := device.From(f.Device, keys)
+	in, err := From(f.Device, keys)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -249,10 +249,10 @@ func FindValues[K, V any](f *Frame, keys []K, find findAll) (offsets []uint64, v
 	}
 	defer o.Free()
 	defer v.Free()
-	if offsets, err = o.Host(nil); err != nil {
+	if offsets, err = Host(nil, o); err != nil {
 		return nil, nil, err
 	}
-	values, err = v.Host(nil)
+	values, err = Host(nil, v)
 	return offsets, values, err
 }
 

@@ -1,7 +1,9 @@
 package frame
 
 import (
+	"encoding/binary"
 	"fmt"
+	"math/bits"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -10,7 +12,9 @@ import (
 	"unsafe"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/bulk"
 	"github.com/warpmap/warpmap/internal/crash"
+	"github.com/warpmap/warpmap/internal/huge"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -25,6 +29,9 @@ type Column struct {
 	direct bool
 
 	own device.Slice[byte] // where its items lie on the device; without, they lie in a slot
+
+	past bool // it is copied past the caches
+	huge bool // what is copied to it is cut where huge pages begin
 }
 
 // In gives a column that the device reads. A nil slice, or one whose elements have no bytes, gives a column that is
@@ -177,6 +184,18 @@ type staged struct {
 // copies in, kernels and copies out at the same time.
 const stageLeast = 1 << 20
 
+// stageRamp is the bytes of the first chunk of many, and of the last.
+const stageRamp = 2 << 20
+
+const (
+	// stagePast is a batch's bytes from which on its copies go past the caches: its user has not all of it in them when it ends. A core copies up to
+	// twice as fast so.
+	stagePast = 8 << 20
+	// stageHuge is the bytes of an output from which on it is asked to lie on huge pages. Where its pages are new, the system clears them when they
+	// are first written, and two who write to one at a time would clear it twice.
+	stageHuge = 32 << 20
+)
+
 func newStaged(p *staging, n, chunk int, cols []Column) *staged {
 	b := &staged{p: p, cols: slices.Clone(cols), n: n, most: p.tune.slots}
 	for i := range b.cols {
@@ -184,6 +203,20 @@ func newStaged(p *staging, n, chunk int, cols []Column) *staged {
 			b.width += c.size
 			c.pinned, c.direct = p.d.Pinned(c.p, n*c.size)
 		}
+	}
+	for i := range b.cols {
+		c, bytes := &b.cols[i], n*b.cols[i].size
+		if c.p == nil || c.direct {
+			continue
+		}
+		past := p.tune.pastIn
+		if c.out {
+			past = p.tune.pastOut
+			if c.huge = bytes >= p.tune.huge; c.huge {
+				huge.Advise(uintptr(c.p), uintptr(bytes))
+			}
+		}
+		c.past = past && n*b.width >= stagePast
 	}
 	b.chunk = n
 	if b.width > 0 {
@@ -296,16 +329,26 @@ func (b *staged) fillAhead() {
 	}
 }
 
+// ramp is how many items the next chunk has at most. The first chunks and the last are small: at the beginning nothing can be copied out, and at the end
+// nothing is left to be copied in, until a chunk is through.
+func (b *staged) ramp() int {
+	if b.width == 0 {
+		return b.chunk
+	}
+	least := stageRamp / b.width
+	return max(1, min(b.chunk, max(b.next, least), max((b.n-b.next)/2, least)))
+}
+
 // fill begins to copy the next items into the slot. Who copies the last piece queues the copies to the device, so that the bus
 // does not wait for an op before that waits.
 func (b *staged) fill(slot *stageSlot) {
-	slot.first, slot.n = b.next, min(b.n-b.next, b.chunk, b.fit(slot.mem.Len()))
+	slot.first, slot.n = b.next, min(b.n-b.next, b.ramp(), b.fit(slot.mem.Len()))
 	b.next += slot.n
 	slot.begin(func() { b.fail(b.write(slot, false)) })
 	b.fail(b.write(slot, true))
 	for i, at := range b.offsets(slot.n) {
 		if c := &b.cols[i]; c.p != nil && !c.out && !c.direct {
-			b.copy(slot, slot.pinned.Slice()[at:at+slot.n*c.size], c.bytes(slot.first, slot.n))
+			b.copy(slot, c, slot.pinned.Slice()[at:at+slot.n*c.size], c.bytes(slot.first, slot.n))
 		}
 	}
 	slot.done()
@@ -374,7 +417,7 @@ func (b *staged) drain(slot *stageSlot, before <-chan struct{}, passed chan<- st
 	slot.begin(func() {})
 	for i, at := range b.offsets(slot.n) {
 		if c := &b.cols[i]; c.p != nil && c.out && !c.direct {
-			b.copy(slot, c.bytes(slot.first, slot.n), slot.pinned.Slice()[at:at+slot.n*c.size])
+			b.copy(slot, c, c.bytes(slot.first, slot.n), slot.pinned.Slice()[at:at+slot.n*c.size])
 		}
 	}
 	slot.done()
@@ -385,21 +428,26 @@ func (b *staged) drain(slot *stageSlot, before <-chan struct{}, passed chan<- st
 const stageInline = 64 << 10
 
 // copy copies little at once, and hands the rest out in pieces: the slot waits for them.
-func (b *staged) copy(slot *stageSlot, dst, src []byte) {
+func (b *staged) copy(slot *stageSlot, c *Column, dst, src []byte) {
 	if len(src) <= stageInline {
-		b.copyNow(dst, src)
+		b.copyNow(dst, src, c.past)
 		return
 	}
-	for from := 0; from < len(src); from += b.p.tune.piece {
-		to := min(from+b.p.tune.piece, len(src))
+	for len(src) > 0 {
+		n := b.p.tune.piece
+		if c.huge {
+			n = huge.Page - int(uintptr(unsafe.Pointer(&dst[0]))%huge.Page)
+		}
+		n = min(n, len(src))
 		slot.left.Add(1)
-		b.p.copies.add(copyPiece{b, slot, dst[from:to], src[from:to]}, b.p.tune.copiers)
+		b.p.copies.add(copyPiece{b, slot, dst[:n], src[:n], c.past}, b.p.tune.copiers)
+		dst, src = dst[n:], src[n:]
 	}
 }
 
 // copyNow keeps a panic, which a fault in the caller's memory becomes here, for the caller: in a goroutine of our own it would
 // end the process.
-func (b *staged) copyNow(dst, src []byte) {
+func (b *staged) copyNow(dst, src []byte, past bool) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if x := recover(); x != nil {
@@ -408,7 +456,11 @@ func (b *staged) copyNow(dst, src []byte) {
 			b.mu.Unlock()
 		}
 	}()
-	copy(dst, src)
+	if past {
+		bulk.Copy(dst, src)
+	} else {
+		copy(dst, src)
+	}
 }
 
 // borrow gives the columns' addresses on the CPU device, where Go slices are device memory already; false on a GPU.
@@ -427,11 +479,30 @@ func borrow(d *device.Device, cols []Column) (addr []uint64, ok bool) {
 }
 
 // Count counts the true elements.
-func Count(flags []bool) (n int) {
-	for _, f := range flags {
-		if f {
-			n++
-		}
+func Count(flags []bool) int {
+	bytes := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(flags))), len(flags))
+	const part = 4 << 20 // one core reads memory more slowly than the bus brings flags
+	if len(bytes) <= part {
+		return countOnes(bytes)
+	}
+	var n atomic.Int64
+	var wait crash.WaitGroup
+	for b := range slices.Chunk(bytes, max(part, (len(bytes)+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0))) {
+		wait.Go(func() { n.Add(int64(countOnes(b))) })
+	}
+	wait.Wait()
+	return int(n.Load())
+}
+
+// countOnes counts the bytes that are 1, of bytes that are 0 or 1.
+func countOnes(b []byte) (n int) {
+	for ; len(b) >= 32; b = b[32:] {
+		w := binary.LittleEndian.Uint64(b) | binary.LittleEndian.Uint64(b[8:])<<1
+		w |= binary.LittleEndian.Uint64(b[16:])<<2 | binary.LittleEndian.Uint64(b[24:])<<3
+		n += bits.OnesCount64(w)
+	}
+	for _, x := range b {
+		n += int(x)
 	}
 	return n
 }

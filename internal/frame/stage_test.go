@@ -3,6 +3,7 @@ package frame_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"runtime"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"unsafe"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/bulk"
 	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 )
@@ -146,6 +148,36 @@ func TestStage(t *testing.T) {
 			must(t, outHost.Free())
 		}
 		s.Close()
+	}
+	nothingLeft(t, d)
+}
+
+// Batches so large that they are copied past the caches, to huge pages: the first chunk and the last are small, and each item
+// comes once.
+func TestStageLarge(t *testing.T) {
+	d := openCPU(t)
+	const n, slot, small = 5<<20 + 7, 8 << 20, 2 << 20
+	frame.TuneStaging(d, slot, 0, 100_000, 3)
+	s := newStage(t, d)
+	in, out, flags := oddNumbers(n), odd[uint64](n), odd[bool](n)
+	clear(flags)
+	var chunks []int
+	must(t, s.Run(n, []frame.Column{frame.In(in), frame.Out(out), frame.Out(flags)}, func(_ *device.Stream, _, n int, addr []uint64) error {
+		chunks = append(chunks, n)
+		in, out, flags := at[uint32](addr[0], n), at[uint64](addr[1], n), at[bool](addr[2], n)
+		for i, x := range in {
+			out[i], flags[i] = uint64(x)<<20, x%3 == 0
+		}
+		return nil
+	}))
+	for i, x := range out {
+		if x != uint64(i)<<20 || flags[i] != (i%3 == 0) {
+			t.Fatalf("item %d: %#x, %t", i, x, flags[i])
+		}
+	}
+	const width = 4 + 8 + 1
+	if most := slices.Max(chunks); chunks[0]*width > small || chunks[len(chunks)-1]*width > small || most*width < slot*3/4 {
+		t.Errorf("chunks of %d items", chunks)
 	}
 	nothingLeft(t, d)
 }
@@ -511,20 +543,21 @@ func bytesOf(s []uint32) []byte {
 }
 
 // BenchmarkStage measures, in GB/s, what staging carries to and from Go slices beside plain copies of pinned memory: with an op
-// that does nothing. "memory" is what some threads copy to a ring of pinned pieces, without the bus. -benchtime 1x will do: each figure
-// is the best of four. WARPMAP_STAGE="slot,slots,piece,copiers" (bytes, number, bytes, number; 0 for the default) measures one
-// setting instead of a few.
+// that does nothing. "memory" is what some threads copy between Go's memory and a ring of pinned pieces, without the bus.
+// -benchtime 1x will do: each figure is the best of four. WARPMAP_STAGE="slot,slots,piece,copiers" (bytes, number, bytes, number;
+// 0 for the default) measures one setting instead of a few.
 func BenchmarkStage(b *testing.B) {
 	d, err := device.Open("auto")
 	must(b, err)
 	defer d.Close()
-	n := 64 << 20 // items of 4 bytes
+	n := 100 << 20 // items of 4 bytes
 	if !d.Info().CUDA() {
-		n = 1 << 20
+		n = 16 << 20
 	}
 	settings := [][4]int{
-		{}, {2 << 20}, {4 << 20}, {16 << 20}, {8 << 20, 4}, {8 << 20, 8}, {2 << 20, 8},
-		{0, 0, 64 << 10}, {0, 0, 512 << 10}, {0, 0, 1 << 20}, {0, 0, 0, 8}, {0, 0, 0, 12}, {0, 0, 0, 15},
+		{}, {4 << 20, 16}, {8 << 20, 8}, {8 << 20, 12}, {16 << 20, 5}, {16 << 20, 8}, {16 << 20, 10}, {32 << 20, 4}, {32 << 20, 5}, {32 << 20, 8},
+		{64 << 20, 5}, {0, 0, 64 << 10}, {0, 0, 128 << 10}, {0, 0, 512 << 10}, {0, 0, 1 << 20},
+		{0, 0, 0, 8}, {0, 0, 0, 10}, {0, 0, 0, 12}, {0, 0, 0, 13}, {0, 0, 0, 15}, {0, 0, 0, 16},
 	}
 	if env := os.Getenv("WARPMAP_STAGE"); env != "" {
 		var x [4]int
@@ -535,94 +568,129 @@ func BenchmarkStage(b *testing.B) {
 	}
 	pinnedA, err := device.MakeHost[uint32](d, n)
 	must(b, err)
+	defer pinnedA.Free()
 	pinnedB, err := device.MakeHost[uint32](d, n)
 	must(b, err)
+	defer pinnedB.Free()
 	clear(pinnedA.Slice())
 	clear(pinnedB.Slice())
-	plainA, plainB := oddNumbers(n), oddNumbers(n)
+	fresh := odd[uint32]
 	if d.Info().CUDA() {
-		plainA, plainB = make([]uint32, n), make([]uint32, n) // as a table's user has them
-		clear(plainA)
-		clear(plainB)
+		fresh = func(n int) []uint32 { return make([]uint32, n) } // as a table's user has them
 	}
-	st := d.Stream()
-
-	// best is the shortest of a few runs.
-	best := func(b *testing.B, bytes int, f func() error) {
-		var least time.Duration
-		for range b.N {
-			for range 4 {
-				start := time.Now()
-				must(b, f())
-				if t := time.Since(start); least == 0 || t < least {
-					least = t
+	plainA, plainB := fresh(n), fresh(n)
+	clear(plainA)
+	clear(plainB)
+	b.Run("plain", func(b *testing.B) { benchmarkPlain(b, d, pinnedA, pinnedB) })
+	b.Run("memory", func(b *testing.B) { benchmarkMemory(b, bytesOf(plainA), bytesOf(pinnedB.Slice())) })
+	nothing := func(*device.Stream, int, int, []uint64) error { return nil }
+	carry := func(b *testing.B, bytes int, cols ...frame.Column) {
+		s := newStage(b, d)
+		defer s.Close()
+		bestOf(b, bytes, func() error { return s.Run(n, cols, nothing) })
+	}
+	var kept [][]uint32 // so that no new slice is made of the memory of another, which the process has already
+	for _, huge := range []int{math.MaxInt, 1} {
+		b.Run(fmt.Sprintf("to-new-slices/huge=%t", huge == 1), func(b *testing.B) {
+			frame.TuneStaging(d, 0, 0, 0, 0)
+			frame.TuneHuge(d, huge)
+			s := newStage(b, d)
+			defer s.Close()
+			bestOf(b, 4*n, func() error {
+				out := fresh(n)
+				kept = append(kept, out)
+				return s.Run(n, []frame.Column{frame.In(plainA), frame.Out(out)}, nothing)
+			})
+		})
+	}
+	for _, x := range settings {
+		frame.TuneStaging(d, x[0], x[1], x[2], x[3])
+		b.Run(fmt.Sprintf("slot=%dK,slots=%d,piece=%dK,copiers=%d", x[0]>>10, x[1], x[2]>>10, x[3]), func(b *testing.B) {
+			for past := range 4 {
+				if past != 3 && x != settings[0] && x[0] == 0 {
+					continue // how they are copied matters by the memory that slots take
 				}
+				frame.TunePast(d, past&1 > 0, past&2 > 0)
+				name := []string{"by-the-caches", "past-them-in", "past-them-out", "past-them"}[past]
+				b.Run(name+"/in-in", func(b *testing.B) { carry(b, 8*n, frame.In(plainA), frame.In(plainB)) })
+				b.Run(name+"/in-out", func(b *testing.B) { carry(b, 4*n, frame.In(plainA), frame.Out(plainB)) })
+				b.Run(name+"/out-out", func(b *testing.B) { carry(b, 8*n, frame.Out(plainA), frame.Out(plainB)) })
+			}
+			b.Run("pinned/in-in", func(b *testing.B) { carry(b, 8*n, frame.In(pinnedA.Slice()), frame.In(pinnedB.Slice())) })
+			b.Run("pinned/in-out", func(b *testing.B) { carry(b, 4*n, frame.In(pinnedA.Slice()), frame.Out(pinnedB.Slice())) })
+		})
+	}
+}
+
+// bestOf reports the shortest of a few runs that carry so many bytes in the direction that has more.
+func bestOf(b *testing.B, bytes int, f func() error) {
+	var least time.Duration
+	for range b.N {
+		for range 4 {
+			start := time.Now()
+			must(b, f())
+			if t := time.Since(start); least == 0 || t < least {
+				least = t
 			}
 		}
-		b.ReportMetric(0, "ns/op")
-		b.ReportMetric(float64(bytes)/float64(least.Nanoseconds()), "GB/s")
 	}
-	b.Run("plain/in", func(b *testing.B) {
-		mem, err := device.Make[uint32](d, n)
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(float64(bytes)/float64(least.Nanoseconds()), "GB/s")
+}
+
+func benchmarkPlain(b *testing.B, d *device.Device, from, to device.Host[uint32]) {
+	n := from.Len()
+	var mem [2]device.Slice[uint32]
+	var st [2]*device.Stream
+	for i := range mem {
+		var err error
+		mem[i], err = device.Make[uint32](d, n)
 		must(b, err)
-		defer mem.Free()
-		best(b, 4*n, func() error { return errors.Join(mem.WriteAsync(st, pinnedA, n), st.Sync()) })
-	})
-	b.Run("plain/out", func(b *testing.B) {
-		mem, err := device.Make[uint32](d, n)
+		defer mem[i].Free()
+		st[i], err = d.NewStream()
 		must(b, err)
-		defer mem.Free()
-		best(b, 4*n, func() error { return errors.Join(mem.ReadAsync(st, pinnedA, n), st.Sync()) })
-	})
-	for _, threads := range []int{1, 4, 8, 14, 16} {
-		for _, ring := range []int{8 << 20, 40 << 20, 4 * n} {
-			for _, piece := range []int{256 << 10, 1 << 20} {
-				src, dst := bytesOf(plainA), bytesOf(pinnedB.Slice())
-				ring = min(ring, len(dst))
-				b.Run(fmt.Sprintf("memory/threads=%d,ring=%dM,piece=%dK", threads, ring>>20, piece>>10), func(b *testing.B) {
-					best(b, 4*n, func() error {
+		defer st[i].Close()
+	}
+	in := func() error { return mem[0].WriteAsync(st[0], from, n) }
+	out := func() error { return mem[1].ReadAsync(st[1], to, n) }
+	for name, queue := range map[string]func() error{"in": in, "out": out, "both": func() error { return errors.Join(in(), out()) }} {
+		b.Run(name, func(b *testing.B) {
+			bestOf(b, 4*n, func() error { return errors.Join(queue(), st[0].Sync(), st[1].Sync()) })
+		})
+	}
+}
+
+// benchmarkMemory is of copies in, from Go's memory to a ring, and of copies out.
+func benchmarkMemory(b *testing.B, plain, pinned []byte) {
+	const piece = 256 << 10
+	for _, threads := range []int{1, 2, 4, 8, 12, 14, 16} {
+		for _, size := range []int{8 << 20, 32 << 20, 192 << 20} {
+			ring := pinned[:min(size, len(pinned))&^(piece-1)]
+			for _, way := range []struct {
+				name string
+				f    func(plain, ring []byte)
+			}{
+				{"in/by-the-caches", func(plain, ring []byte) { copy(ring, plain) }},
+				{"in/past-them", func(plain, ring []byte) { bulk.Copy(ring, plain) }},
+				{"out/by-the-caches", func(plain, ring []byte) { copy(plain, ring) }},
+				{"out/past-them", func(plain, ring []byte) { bulk.Copy(plain, ring) }},
+			} {
+				b.Run(fmt.Sprintf("threads=%d,ring=%dM/%s", threads, size>>20, way.name), func(b *testing.B) {
+					bestOf(b, len(plain), func() error {
 						var wg sync.WaitGroup
 						var next atomic.Int64
 						for range threads {
-							wg.Add(1)
-							go func() {
-								defer wg.Done()
-								for {
-									from := int(next.Add(1)-1) * piece
-									if from >= len(src) {
-										return
-									}
-									copy(dst[from%ring:ring], src[from:min(from+piece, len(src))])
+							wg.Go(func() {
+								for from := int(next.Add(piece)) - piece; from < len(plain); from = int(next.Add(piece)) - piece {
+									way.f(plain[from:min(from+piece, len(plain))], ring[from%len(ring):][:piece])
 								}
-							}()
+							})
 						}
 						wg.Wait()
 						return nil
 					})
 				})
 			}
-		}
-	}
-	nothing := func(*device.Stream, int, int, []uint64) error { return nil }
-	for _, x := range settings {
-		name := fmt.Sprintf("slot=%dK,slots=%d,piece=%dK,copiers=%d", x[0]>>10, x[1], x[2]>>10, x[3])
-		for _, c := range []struct {
-			name  string
-			cols  []frame.Column
-			bytes int // in the direction that has more
-		}{
-			{"ordinary/in-in", []frame.Column{frame.In(plainA), frame.In(plainB)}, 8 * n},
-			{"ordinary/in-out", []frame.Column{frame.In(plainA), frame.Out(plainB)}, 4 * n},
-			{"ordinary/out-out", []frame.Column{frame.Out(plainA), frame.Out(plainB)}, 8 * n},
-			{"pinned/in-in", []frame.Column{frame.In(pinnedA.Slice()), frame.In(pinnedB.Slice())}, 8 * n},
-			{"pinned/in-out", []frame.Column{frame.In(pinnedA.Slice()), frame.Out(pinnedB.Slice())}, 4 * n},
-		} {
-			b.Run(name+"/"+c.name, func(b *testing.B) {
-				frame.TuneStaging(d, x[0], x[1], x[2], x[3])
-				s := newStage(b, d)
-				best(b, c.bytes, func() error { return s.Run(n, c.cols, nothing) })
-				s.Close()
-			})
 		}
 	}
 }

@@ -16,12 +16,17 @@ type stageTune struct {
 	slots   int // that batches have before each has no more than one; twice as many with those
 	piece   int // bytes that a goroutine copies at a time
 	copiers int // goroutines that copy
+
+	pastIn, pastOut bool // large batches are copied in, and out, past the caches
+	huge            int  // bytes of an output from which on it is asked to lie on huge pages
 }
 
-// By trial on an H200, with `warpmap bench fig host`: slots of 16 MiB lose a tenth of pinned look-ups. Slots are for: one that is filled, the next, one
-// on the bus or in a kernel, one that is copied out. Two threads are left to those who launch and who wait for the device.
+// By trial on an H200, with `warpmap bench fig host`: slots of 16 MiB lose a tenth of pinned look-ups, where there are five. Slots are for: one that is
+// filled, the next, one on the bus, one in a kernel, one on the way back, one that is copied out. Two threads are left to those who launch and who wait
+// for the device. Look-ups of 4+4 bytes need twice the bus's rate of all cores together: BenchmarkStage tells what they have.
 func newStageTune() stageTune {
-	return stageTune{slot: 32 << 20, slots: 5, piece: 256 << 10, copiers: max(1, min(16, runtime.GOMAXPROCS(0)-2))}
+	return stageTune{slot: 32 << 20, slots: 6, piece: 256 << 10, copiers: max(1, min(16, runtime.GOMAXPROCS(0)-2)),
+		pastIn: true, pastOut: true, huge: stageHuge}
 }
 
 const (
@@ -364,6 +369,7 @@ type copyPiece struct {
 	b        *staged
 	slot     *stageSlot
 	dst, src []byte
+	past     bool // past the caches
 }
 
 func (c *copier) add(x copyPiece, most int) {
@@ -392,7 +398,7 @@ func (c *copier) work() {
 		c.queue[0] = copyPiece{}
 		c.queue = c.queue[1:]
 		c.mu.Unlock()
-		x.b.copyNow(x.dst, x.src)
+		x.b.copyNow(x.dst, x.src, x.past)
 		if x.slot.done() {
 			runtime.Gosched() // to who waits for the slot: it has the bus to feed
 		}

@@ -11,7 +11,7 @@ import (
 // The calls with 1,000 pairs have theirs, however few the figure is measured with.
 func TestFewPairs(t *testing.T) {
 	testenv.UsersKernels(t)
-	benchtest.Rows(t, host.Studies, "host", 300, 11, func(at func(string) any) { benchtest.AtLeast(t, at("what").(string), at("figure"), 1e-9) })
+	benchtest.Rows(t, host.Studies, "host", 300, 3+2*(8+6)+4, func(at func(string) any) { benchtest.AtLeast(t, at("what").(string), at("figure"), 1e-9) })
 }
 
 // Every family has all operations on keys of three lengths, none of which is wrong.
