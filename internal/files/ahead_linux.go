@@ -5,6 +5,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/warpmap/warpmap/internal/crash"
 )
 
 // aheadEvery is how often the system is asked to begin to write what a file has got. It is short beside the time in
@@ -20,9 +22,9 @@ func ahead(f *os.File) (rest func()) {
 	if err != nil {
 		return func() {}
 	}
-	stop, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
+	stop := make(chan struct{})
+	var writer crash.WaitGroup
+	writer.Go(func() {
 		tick := time.NewTicker(aheadEvery)
 		defer tick.Stop()
 		for {
@@ -37,9 +39,9 @@ func ahead(f *os.File) (rest func()) {
 				return
 			}
 		}
-	}()
+	})
 	return sync.OnceFunc(func() {
 		close(stop)
-		<-done
+		writer.Wait()
 	})
 }
