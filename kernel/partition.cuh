@@ -10,8 +10,9 @@
 // A tile reserves room in a part with one atomic operation, and the rows that it has of a part are neighbours in the
 // output: so the memory sees streams, one for each part, and not single rows.
 //
-// A tile is as large as fits a multiprocessor's shared memory with the registers of its threads: then its rows of a part are many, and the streams
-// are written in whole sectors. On an H200 tiles of 8,192 rows take half the time of 2,048.
+// A tile has so many rows of a part that the streams are written in whole sectors, and several blocks are on a multiprocessor, one of which brings its
+// tile in order while others read and write. On an H100, with 148 parts, two blocks of 512 threads and 4,096 rows take 0.87 ms for 100 M pairs, and
+// one of 1,024 and 8,192 takes 1.0.
 //
 // Three more, partition_within_count, partition_within_scatter and partition_sum, of WARPMAP_PARTITION_WITHIN, make many parts of rows that come in the
 // order of fewer. Where a block's shared memory holds a counter for each of the many, partition_count counts these at once, and partition_sum adds

@@ -271,10 +271,11 @@ func (c *core) compile() error {
 		return c.bindMulti(m)
 	case c.cfg.set():
 		return errors.Join(device.Bind(m, "insert_new", &k.insertNew.rows), device.Bind(m, "erase", &k.erase), device.Bind(m, "absent", &k.absent),
+			device.Bind(m, "insert_left_new", &k.insertNew.left),
 			device.Bind(m, "refuse_absent", &k.refuse))
 	}
 	return errors.Join(device.Bind(m, "insert", &k.insert.rows), device.Bind(m, "insert_new", &k.insertNew.rows), device.Bind(m, "erase", &k.erase),
-		device.Bind(m, "refuse_absent", &k.refuse))
+		device.Bind(m, "insert_left", &k.insert.left), device.Bind(m, "insert_left_new", &k.insertNew.left), device.Bind(m, "refuse_absent", &k.refuse))
 }
 
 // bindMulti finds what only multimaps have.
@@ -589,6 +590,7 @@ type inserts struct {
 	sums    device.Kernel[insertParams]
 
 	stretch *device.Kernel[stretchParams] // the same rows, stretch by stretch: see stretch.go
+	left    device.Kernel[insertParams]   // of these, what is left over
 }
 
 // launchInsert queues an insert of rows.

@@ -24,18 +24,12 @@ template <class MEETS, bool MULTI> struct InsertJob {
     Insert<C, MEETS, true, MULTI> s;
     Skip<C> skip; // MULTI: a key has one slot otherwise
     key k;
-    u64 inserted, reused, failed;
+    u64 inserted, reused;
 
-    __device__ __forceinline__ InsertJob(const insertParams& p) : p(p), k{}, inserted(0), reused(0), failed(0) {}
-    // Rows that a stretch left over, and how many they are.
-    __device__ __forceinline__ u64 rows() const { return p.left ? (u64)at<u32>(p.left)[0] + at<u32>(p.left)[1] : p.rows.n; }
-    __device__ __forceinline__ bool goes_on(u64 i) const { return p.left && i < at<u32>(p.left)[0]; }
-    __device__ __forceinline__ u64 row(u64 i) const { return !p.left || goes_on(i) ? i : p.rows.n - 1 - (i - at<u32>(p.left)[0]); }
-
+    __device__ __forceinline__ InsertJob(const insertParams& p) : p(p), k{}, inserted(0), reused(0) {}
     // A later attempt is at those that were refused, all of them chosen: it does not ask again, for their flags may stand where the condition did.
     __device__ __forceinline__ Item load(u64 i) {
-        u64 x = row(i);
-        return Item{input_key<C>(p.rows.keys, x), input_value<C>(p.rows.values, x), p.rows.attempt || chosen(p.when, i)};
+        return Item{input_key<C>(p.rows.keys, i), input_value<C>(p.rows.values, i), p.rows.attempt || chosen(p.when, i)};
     }
     template <class Warp> __device__ __forceinline__ Item shuffled(Warp warp, const Item& x, int from, u64) const {
         bool on = chosen_of(warp, x.on, from);
@@ -68,7 +62,6 @@ template <class MEETS, bool MULTI> struct InsertJob {
         if (MULTI && p.reserved && !C::marks(x.k)) return false;
         k = x.k;
         s.begin(p.table, x.k, x.v, p.limit);
-        if (goes_on(i)) s.go_on();
         if constexpr (MULTI) skip.begin();
         return true;
     }
@@ -85,22 +78,42 @@ template <class MEETS, bool MULTI> struct InsertJob {
         reused += s.reused;
         if (p.rows.added) at<u8>(p.rows.added)[i] = o == ADDED;
         if (p.rows.refused) settle(p.rows.refused, p.rows.attempt, p.rows.positions ? at<u32>(p.rows.positions)[i] : i, o == FULL, &counters(p.table)->failed);
-        else failed += o == FULL;
         if (o == FULL && C::marks(k)) add(&counters(p.table)->side_failed, (u64)1);
     }
 };
 template <class MEETS, bool MULTI> __device__ __forceinline__ void insert_batch(const insertParams& p) {
     InsertJob<MEETS, MULTI> job(p);
-    drive_held<InsertTile, u64>(job.rows(), job, p.rows.span);
+    drive_held<InsertTile, u64>(p.rows.n, job, p.rows.span);
     count_into(&counters(p.table)->inserted, job.inserted);
     count_into(&counters(p.table)->reused, job.reused);
-    count_into(&counters(p.table)->failed, job.failed);
+}
+
+// Rows that stretches left over: see stretch.cu. A lane has a row, and reads windows whole. Chains are short but for few rows, so that lanes of a warp
+// that wait for its slowest cost less than to give them rows one by one.
+template <class MEETS> __device__ __forceinline__ void insert_left(const insertParams& p) {
+    WholeTile g;
+    u64 on = at<u32>(p.left)[0], n = on + at<u32>(p.left)[1], inserted = 0, reused = 0, failed = 0;
+    for (u64 i = block_index() * block_threads() + thread_index(); i < n; i += grid_blocks() * block_threads()) {
+        u64 row = i < on ? i : p.rows.n - 1 - (i - on);
+        Insert<C, MEETS, true, false> s;
+        s.begin(p.table, input_key<C>(p.rows.keys, row), input_value<C>(p.rows.values, row), p.limit);
+        if (i < on) s.go_on();
+        while (s.round(p.table, g, true)) {}
+        inserted += s.outcome == ADDED;
+        reused += s.reused;
+        failed += s.outcome == FULL;
+    }
+    count_into(&counters(p.table)->inserted, inserted);
+    count_into(&counters(p.table)->reused, reused);
+    count_into(&counters(p.table)->failed, failed);
 }
 
 #if WARPCORE_SET || WARPCORE_MAP && !WARPCORE_CHOOSES
+WARPMAP_KERNEL(insert_left_new, insertParams) { insert_left<Keep>(p); }
 WARPMAP_KERNEL_RESIDENT(insert_new, insertParams, 3) { insert_batch<Keep, false>(p); }
 #endif
 #if WARPCORE_MAP
+WARPMAP_KERNEL(insert_left, insertParams) { insert_left<Replace>(p); }
 WARPMAP_KERNEL_RESIDENT(insert, insertParams, 3) { insert_batch<Replace, false>(p); }
 #endif
 #if WARPCORE_MULTI

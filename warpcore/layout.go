@@ -167,8 +167,8 @@ type insertParams struct {
 	When  uint64 // of the program of batches with a condition: bytes
 	// Reserved, of insert_multi: only rows with reserved keys are inserted.
 	Reserved uint64
-	// Left, of insert and insert_new, is the address of two u32 if the rows are what a stretch left over: how many go on with
-	// their second windows, from row 0 on, and how many begin with their first, from row N-1 on downwards.
+	// Left, of insert_left, is the address of two u32: how many rows go on with their second windows, from row 0 on, and how
+	// many begin with their first, from row N-1 on downwards.
 	Left uint64
 	Ones uint64 // of update_sums: the values are numbers of rows, in all no more than mostCounted
 }
@@ -225,19 +225,22 @@ type partitionParams struct {
 
 // stretchParams are the parameters of insert_stretch: Rows in the order of stretches, with Starts.
 type stretchParams struct {
-	Table   Table
-	Rows    frame.Partition
-	Windows uint64 // of a stretch
-	Empty   uint64 // the table has no pairs, and never had
+	Table                      Table
+	Rows                       frame.Partition
+	Windows                    uint64 // of a stretch
+	Empty                      uint64 // the table has no pairs, and never had
 	LeftKeys, LeftValues, Left uint64 // where rows go that are left over: see insertParams
 }
 
 const (
-	stretchBytes   = 48 << 10 // of shared memory, of a stretch
-	stretchListed  = 1 << 10  // rows that a block lists whose first windows are full
+	stretchBytes   = 32 << 10 // of shared memory, of a stretch
+	stretchListed  = 1 << 9   // rows that a block lists whose first windows are full
 	stretchThreads = 256      // of a block
-	stretchFixed   = 4*stretchListed + 2048
+	stretchBeside  = 4 << 10  // of shared memory: orders of slots, counters, what block-wide functions have
 )
+
+// stretchFixed is the shared memory of a block beside its stretch: listed rows, orders of slots, and what is small.
+func (c config) stretchFixed() int { return stretchListed*(c.keyBytes+c.valueBytes) + stretchBeside }
 
 // stretchWindows is how many windows are a stretch of so many bytes at most, with their marks: a multiple of 8. 0 says that the kernel is not for these
 // windows.
@@ -398,7 +401,7 @@ func defines(set bool) []device.Define {
 		{Name: "WARPCORE_OFTEN", Value: often},
 		{Name: "WARPCORE_SHARED_BINS", Value: sharedBins},
 		{Name: "WARPCORE_STRETCH_LISTED", Value: stretchListed},
-		{Name: "WARPCORE_STRETCH_FIXED", Value: stretchFixed},
+		{Name: "WARPCORE_STRETCH_BESIDE", Value: stretchBeside},
 		{Name: "WARPCORE_SET", Value: set},
 		{Name: "WARPCORE_MAP", Value: !set},
 		{Name: "WARPCORE_MULTI", Value: false},

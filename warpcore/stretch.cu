@@ -38,7 +38,8 @@ struct Mark {
         if (!empty) keys = ALL;
         return keys | keys << WAS;
     }
-    // nearest gives the first of some slots in the order of a key: the least by their ^ with its first slot.
+    // nearest gives the first of some slots in the order of a key: the least by their ^ with its first slot. take looks it up where there are few enough
+    // sets of slots, because that takes a tenth of the kernel's time otherwise.
     static __device__ __forceinline__ u32 nearest(u32 slots, u32 first) {
         const u32 low[] = {0x5555, 0x3333, 0x0f0f, 0x00ff};
 #pragma unroll
@@ -48,12 +49,16 @@ struct Mark {
         }
         return (u32)lowest_bit(slots) ^ first;
     }
+    static constexpr u32 ORDERS = C::WINDOW <= 8 ? C::WINDOW << C::WINDOW : 4; // bytes
+    static __device__ __forceinline__ void order_all(u8* orders) {
+        for (u32 i = thread_index(); C::WINDOW <= 8 && i < ORDERS; i += block_threads()) orders[i] = (u8)nearest(i & ALL, i >> C::WINDOW);
+    }
     // take gives a free slot, which is the row's from then on; C::WINDOW without.
-    static __device__ __forceinline__ u32 take(u32* mark, u32 first) {
+    static __device__ __forceinline__ u32 take(u32* mark, const u8* orders, u32 first) {
         for (u32 seen = load_relaxed(mark);;) {
             u32 free = ~seen & ALL;
             if (!free) return C::WINDOW;
-            u32 slot = nearest(free, first);
+            u32 slot = C::WINDOW <= 8 ? load_relaxed(orders + (first << C::WINDOW | free)) : nearest(free, first);
             seen = or_of(mark, 1u << slot);
             if (!(seen >> slot & 1)) return slot;
         }
@@ -62,11 +67,14 @@ struct Mark {
 
 // What a block has in shared memory beside its copy of the stretch, behind which are the marks.
 struct Stage {
-    u32 full, item[LISTED]; // rows that found their window full: how many, and the first of them
+    u32 full; // rows that found their window full, the first of which are listed
+    key k[LISTED];
+    value v[C::VALUE_BYTES ? LISTED : 1];
+    u8 orders[Mark::ORDERS];
     u32 on, begin, base[2]; // of these, those that go on with their second window, and that begin anew; and where both go
     u32 added, reused;
 };
-static_assert(sizeof(Stage) + 1024 <= WARPCORE_STRETCH_FIXED, "beside what block-wide functions have");
+static_assert(sizeof(Stage) + 1024 <= LISTED * (C::KEY_BYTES + C::VALUE_BYTES) + WARPCORE_STRETCH_BESIDE, "beside what block-wide functions have");
 
 template <bool REPLACE> struct StretchJob {
     const stretchParams& p;
@@ -123,7 +131,7 @@ template <bool REPLACE> struct StretchJob {
         u32 window = (u32)(h.window - from);
         u32* mark = marks + window;
         if (!p.empty && load_relaxed(mark) >> Mark::WAS && there(window, k, v)) return true;
-        u32 slot = Mark::take(mark, h.first_slot());
+        u32 slot = Mark::take(mark, stage.orders, h.first_slot());
         if (slot == C::WINDOW) return false;
         u64 index = (u64)window * C::WINDOW + slot;
         if (!p.empty) reused += A::key_of(load_relaxed(A::word_at(copy, index))) == C::TOMBSTONE;
@@ -133,16 +141,18 @@ template <bool REPLACE> struct StretchJob {
 
     // Rows that find their window full are listed, and looked at again when all rows have come. Those that are too many for the list have a key of which
     // there are many, or belong to a table that is nearly full.
-    __device__ __forceinline__ void list(u32 i, key k, value v) {
+    __device__ __forceinline__ void list(key k, value v) {
         u32 n = add(&stage.full, 1u);
-        if (n < LISTED) stage.item[n] = i;
-        else if (C::marks(k) || !there((u32)(Probe<C>(p.table, k).window - from), k, v)) leave(false, add_in_memory(at<u32>(p.left) + 1, 1u), i);
+        if (n < LISTED) {
+            stage.k[n] = k;
+            if constexpr (C::VALUE_BYTES > 0) stage.v[n] = v;
+        } else if (C::marks(k) || !there((u32)(Probe<C>(p.table, k).window - from), k, v)) leave(false, add_in_memory(at<u32>(p.left) + 1, 1u), k, v);
     }
     // leave gives a row to the kernel that comes behind.
-    __device__ __forceinline__ void leave(bool on, u32 number, u32 i) const {
+    __device__ __forceinline__ void leave(bool on, u32 number, key k, value v) const {
         u64 to = on ? number : p.rows.n - 1 - number;
-        at<key>(p.left_keys)[to] = input_key<C>(p.rows.keys, first + i);
-        output_value<C>(p.left_values, to, input_value<C>(p.rows.values, first + i));
+        at<key>(p.left_keys)[to] = k;
+        output_value<C>(p.left_values, to, v);
     }
     // look tells what becomes of a listed row once all windows are settled: it is in, or goes on with its second window, which its first is marked for, or
     // begins anew, because its window has room again or a tombstone.
@@ -160,36 +170,26 @@ template <bool REPLACE> struct StretchJob {
         and_of_memory(at<u32>(h.overflow) + bit / 32, ~(1u << (bit & 31)));
         return ON;
     }
+    __device__ __forceinline__ value listed_value(u32 i) const {
+        if constexpr (C::VALUE_BYTES == 0) return value{};
+        else return stage.v[i];
+    }
     // leave_listed is for all threads.
     __device__ __forceinline__ void leave_listed() {
-        constexpr u32 EACH = (LISTED + WARPMAP_MAX_THREADS - 1) / WARPMAP_MAX_THREADS;
-        u32 n = stage.full < LISTED ? stage.full : LISTED, to[EACH], step = block_threads();
-        // Rows beyond those of a thread: blocks of fewer threads take more turns.
-        for (u32 turn = 0; turn * EACH * step < n; turn++) {
+        u32 n = stage.full < LISTED ? stage.full : LISTED;
+        for (u32 turn = 0; turn < n; turn += block_threads()) {
             if (thread_index() == 0) stage.on = stage.begin = 0;
             block_sync();
-#pragma unroll
-            for (u32 j = 0; j < EACH; j++) {
-                u32 x = (turn * EACH + j) * step + thread_index();
-                to[j] = ~0u;
-                if (x >= n) continue;
-                u32 i = stage.item[x];
-                Left l = look(input_key<C>(p.rows.keys, first + i), input_value<C>(p.rows.values, first + i));
-                if (l != IN) to[j] = (u32)(l == ON) << 31 | add(l == ON ? &stage.on : &stage.begin, 1u);
-            }
+            u32 i = turn + thread_index(), to = 0;
+            Left l = i < n ? look(stage.k[i], listed_value(i)) : IN;
+            if (l != IN) to = add(l == ON ? &stage.on : &stage.begin, 1u);
             block_sync();
             if (thread_index() < 2) {
                 u32 rows = thread_index() ? stage.begin : stage.on;
                 if (rows) stage.base[thread_index()] = add_in_memory(at<u32>(p.left) + thread_index(), rows);
             }
             block_sync();
-#pragma unroll
-            for (u32 j = 0; j < EACH; j++) {
-                u32 x = (turn * EACH + j) * step + thread_index();
-                if (to[j] == ~0u) continue;
-                bool on = to[j] >> 31;
-                leave(on, stage.base[on ? 0 : 1] + (to[j] & ~(1u << 31)), stage.item[x]);
-            }
+            if (l != IN) leave(l == ON, stage.base[l != ON] + to, stage.k[i], listed_value(i));
         }
     }
 
@@ -207,7 +207,7 @@ template <bool REPLACE> struct StretchJob {
 #pragma unroll
             for (u32 j = 0; j < IN_FLIGHT; j++) {
                 u32 i = row + j * block_threads();
-                if (i < n && !put(k[j], v[j])) list(i, k[j], v[j]);
+                if (i < n && !put(k[j], v[j])) list(k[j], v[j]);
             }
         }
     }
@@ -217,15 +217,29 @@ template <bool REPLACE> struct StretchJob {
         for (u32 i = thread_index(); i < windows; i += block_threads()) {
             u32 mark = marks[i], fresh = mark & ~(mark >> Mark::WAS) & Mark::ALL;
             if (fresh & fresh - 1) {
-                fresh = settle(i, mark >> Mark::WAS, fresh);
-                marks[i] = (mark >> Mark::WAS << Mark::WAS) | mark >> Mark::WAS | fresh;
+                u32 stay = settle(i, mark >> Mark::WAS, fresh);
+                if (stay != fresh) marks[i] = (mark >> Mark::WAS << Mark::WAS) | mark >> Mark::WAS | stay;
+                fresh = stay;
             }
             added += (u32)popcount(fresh);
         }
     }
+    // perhaps_twice tells whether a key may stand in a window twice; most windows are done with by that.
+    static __device__ __forceinline__ bool perhaps_twice(const Window& w) {
+        key k[C::WINDOW];
+#pragma unroll
+        for (u32 i = 0; i < C::WINDOW; i++) k[i] = A::key_of(w.w[i]) == C::EMPTY ? (key)(C::EMPTY - 1 - i) : A::key_of(w.w[i]);
+        bool twice = false;
+#pragma unroll
+        for (u32 j = 1; j < C::WINDOW; j++)
+#pragma unroll
+            for (u32 i = 0; i < j; i++) twice |= k[i] == k[j];
+        return twice;
+    }
     __device__ __forceinline__ u32 settle(u32 window, u32 was, u32 fresh) {
         Window w;
         w.load(true, copy + window * WINDOW_BYTES, 0);
+        if (!perhaps_twice(w)) return fresh;
         u32 twice = 0;
 #pragma unroll
         for (u32 j = 1; j < C::WINDOW; j++)
@@ -265,6 +279,7 @@ template <bool REPLACE> __device__ __forceinline__ void insert_stretch(const str
     u32 n = (u32)(load_readonly(starts + 1) - first);
     if (!n) return;
     if (thread_index() == 0) stage.full = stage.added = stage.reused = 0;
+    Mark::order_all(stage.orders);
     StretchJob<REPLACE> job(p, stage, first);
     job.load();
     job.put_all(n);

@@ -51,7 +51,7 @@ func (c *core) insertStretches(st *device.Stream, k inserts, p insertParams, b f
 	if !c.frame.Device.Info().CUDA() {
 		grid.Threads = frame.Threads
 	}
-	if grid.Shared+stretchFixed > int(c.frame.Device.Info().Shared) || !c.loadStretches() {
+	if grid.Shared+c.cfg.stretchFixed() > int(c.frame.Device.Info().Shared) || !c.loadStretches() {
 		return 0, nil
 	}
 	regions := c.regions
@@ -79,7 +79,7 @@ func (c *core) insertStretches(st *device.Stream, k inserts, p insertParams, b f
 		q.Rows = frame.Partition{Keys: o.Rows.Keys, Values: o.Rows.Values, N: uint64(o.Rows.N), Starts: starts.Addr()}
 		q.LeftKeys, q.LeftValues = spare.Keys, spare.Values
 		rest := insertParams{Table: c.t, Limit: p.Limit, Left: q.Left, Rows: frame.Placing{Keys: spare.Keys, Values: spare.Values, N: uint64(o.Rows.N)}}
-		err := errors.Join(left.Fill(st, 0), k.stretch.Launch(st, grid, &q), k.rows.Launch(st, c.grid(max(1, o.Rows.N/leftShare)), &rest))
+		err := errors.Join(left.Fill(st, 0), k.stretch.Launch(st, grid, &q), k.left.Launch(st, c.grid(max(1, o.Rows.N/leftShare)), &rest))
 		q.Empty = 0
 		return err
 	})

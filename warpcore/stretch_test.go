@@ -185,7 +185,7 @@ func TestStretchesUnderStress(t *testing.T) {
 		"a window is written before it is settled": {"    job.settle();\n", ""},
 		"a slot becomes empty before others": {"u32 slot = Mark::nearest(~taken & Mark::ALL, Probe<C>(p.table, A::key_of(pair)).first_slot());",
 			"u32 slot = 31 - (u32)leading_zeros(~taken & Mark::ALL);"},
-		"rows that are left over are forgotten": {"leave(on, stage.base[on ? 0 : 1] + (to[j] & ~(1u << 31)), stage.item[x]);", ""},
+		"rows that are left over are forgotten": {"if (l != IN) leave(l == ON, stage.base[l != ON] + to, stage.k[i], listed_value(i));", ""},
 		"tombstones are taken in full windows":  {"if (!empty) keys = ALL;", ""},
 	} {
 		t.Run(name, func(t *testing.T) {

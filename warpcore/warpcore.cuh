@@ -175,16 +175,21 @@ template <class C> struct Skip {
     }
 };
 
-// What a tile reads at once: the whole window; a lane on its own, the sector around its key's first slot, then the
+// A lane on its own that reads windows whole.
+struct WholeTile : tile<1> {};
+template <class Tile> struct Reads { static constexpr bool WHOLE = Tile::LANES > 1; };
+template <> struct Reads<WholeTile> { static constexpr bool WHOLE = true; };
+
+// What a tile reads at once: the whole window; another lane on its own, the sector around its key's first slot, then the
 // next. PARTS of them are a window, in the order of part ^ first_part.
-template <class C, int G> struct Part {
+template <class C, int G, bool WHOLE = (G > 1)> struct Part {
 #if defined(WARPMAP_HOST)
     static constexpr int BYTES = 64; // a line
 #else
     static constexpr int BYTES = WARPCORE_SECTOR_BYTES;
 #endif
     static constexpr int SECTOR = C::SLOT_BYTES < BYTES ? BYTES / C::SLOT_BYTES : 1;
-    static constexpr int SLOTS = G > 1 || C::WINDOW < SECTOR ? C::WINDOW : SECTOR;
+    static constexpr int SLOTS = WHOLE || C::WINDOW < SECTOR ? C::WINDOW : SECTOR;
     static constexpr u32 PARTS = C::WINDOW / SLOTS;
     typedef View<C, G, SLOTS> View_;
 };
@@ -277,7 +282,7 @@ template <class C, class MEETS, bool REUSE, bool MULTI> struct Insert {
     // is still to be done.
     template <class Tile> __device__ __forceinline__ bool round(const Table& t, Tile g, bool active) {
         constexpr int G = Tile::LANES, IN_FLIGHT = G < 4 ? G : 4;
-        typedef Part<C, G> Parts;
+        typedef Part<C, G, Reads<Tile>::WHOLE> Parts;
         typedef typename Parts::View_ V;
         enum { NOTHING, FOUND, TAKE } act = NOTHING;
         u32 pending = g.ballot(active);

@@ -30,7 +30,7 @@ type Partition struct {
 const MaxParts = 1024
 
 const (
-	partitionThreads   = 1024    // of a block on a GPU, where a tile is as large as can be
+	partitionThreads   = 512     // of a block on a GPU: so that one brings its tile in order while another reads or writes
 	partitionTileBytes = 1 << 15 // of shared memory, at most: one column of the rows that a block brings in order at once
 	partitionEach      = 8       // of these rows, a thread's, at most: more make longer streams, and take more registers
 	partitionRows      = 1 << 10 // of these rows, at least
