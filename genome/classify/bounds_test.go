@@ -79,3 +79,27 @@ func TestColumnsThatNoMemoryHolds(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// With little memory blocks are small. Where the database does not fit, or memory is
+// negative, an error says what to want.
+func TestQueryMemory(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
+	d, db := cpu(t), openedAs(t, saved(t, synthetic(t, 100_000)))
+	for memory, want := range map[int64]string{1 << 20: " or more: the database takes ", -1: "want 0 or more"} {
+		if _, err := NewClassifier(d, db, QueryOptions{Memory: memory}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("memory of %d: %v, want %q", memory, err, want)
+		}
+	}
+	var most []int
+	for _, memory := range []int64{0, 1 << 40, 64 << 20} {
+		c, err := NewClassifier(d, db, QueryOptions{Memory: memory})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		most = append(most, c.block)
+	}
+	if most[0] != mostBlock || most[1] != mostBlock || most[2] >= mostBlock || most[2] < leastBlock {
+		t.Errorf("blocks of %d bytes", most)
+	}
+}
