@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/warpmap/warpmap/device"
 )
 
 // What is kept of a line is its name alone: lists of NCBI are packed, and a small one may have long lines.
@@ -88,6 +90,16 @@ func TestQueryMemory(t *testing.T) {
 	for memory, want := range map[int64]string{1 << 20: " or more: the database takes ", -1: "want 0 or more"} {
 		if _, err := NewClassifier(d, db, QueryOptions{Memory: memory}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("memory of %d: %v, want %q", memory, err, want)
+		}
+	}
+	const enough = 8 << 20 // for one device, which has the file's features alone
+	for _, beside := range [][]*device.Device{nil, {cpu(t)}} {
+		c, err := NewClassifier(d, db, QueryOptions{Memory: enough}, beside...)
+		if err == nil {
+			c.Close()
+		}
+		if (err == nil) != (beside == nil) {
+			t.Errorf("%d devices: %v", 1+len(beside), err)
 		}
 	}
 	var most []int

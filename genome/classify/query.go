@@ -25,9 +25,9 @@ type QueryOptions struct {
 	Insert  int     // most letters from the beginning of a read to the end of its mate; 0: the letters of both
 	Lowest  Rank    // candidates are taxa of this rank, or of the next rank above
 	Highest Rank    // verdicts above this rank count as none; 0: Domain
-	// Memory bounds the host's memory for what of the database is there, as on a CPU, and for Run's batches, which are
-	// smaller then. 0 means no bound. The taxonomy and the names of references come on top, and a long read does: its
-	// text, and the locations of its features.
+	// Memory bounds the host's memory for what of the database is there, as on a CPU, or while it is shared out among
+	// several devices, and for Run's batches, which are smaller then. 0 means no bound. The taxonomy and the names of
+	// references come on top, and a long read does: its text, and the locations of its features.
 	Memory int64
 }
 
@@ -158,7 +158,10 @@ func (c *Classifier) blockBytes(devices []*device.Device) (int, error) {
 	if c.o.Memory == 0 {
 		return mostBlock, nil
 	}
-	database := int64(0) // what is on cores of it is there once, and in one part for each
+	database := int64(0)
+	if features, locations := c.db.lengths(); len(devices) > 1 { // parts are made on Go's heap, in columns that grow
+		database = 2 * (int64(features)*12 + int64(locations)*8)
+	}
 	for _, d := range devices {
 		if plain(d) {
 			database += c.db.bytes(d) / int64(len(devices))
