@@ -534,8 +534,8 @@ func manyClients(t *testing.T, w *world, sizes []int, wants []string) {
 		t.Error("the clients that do not go on were given up at once")
 	}
 	// Both are given up, and their places are free.
-	if text := <-told; !strings.HasPrefix(text, "HTTP/1.1 408") {
-		t.Errorf("half a request: %q", text)
+	if text := <-told; !strings.HasPrefix(text, "HTTP/1.1 408") || time.Since(begin) > 10*time.Second {
+		t.Errorf("half a request: %q after %v", text, time.Since(begin))
 	}
 	for end := time.Now().Add(20 * time.Second); s.metrics.active.Load() > 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
