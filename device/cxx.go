@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/warpmap/warpmap/internal/files"
 	"github.com/warpmap/warpmap/internal/quick"
 )
 
@@ -183,11 +184,11 @@ func (c *cxx) compile(src *source) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "warpmap-compile-*")
+	dir, remove, err := files.TemporaryFolder()
 	if err != nil {
 		return nil, fmt.Errorf("compiling %s needs a writable directory for temporary files: %w", src.program, err)
 	}
-	defer os.RemoveAll(dir)
+	defer remove()
 	for _, f := range src.files {
 		if err := os.WriteFile(filepath.Join(dir, f.Name), []byte(f.Text), 0o644); err != nil {
 			return nil, err

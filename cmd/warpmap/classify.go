@@ -316,6 +316,9 @@ the best - hit-min) · hit-diff, the verdict is the lowest common ancestor of bo
 With --devices each of several devices has a part of the references, and looks at all reads: so a database may be larger
 than the memory of one. The verdicts are the same.
 
+With --memory the database, where it is on the CPU, and batches of reads take no more of the host's memory than about
+this. The taxonomy and the names of references come on top.
+
 Lines are Kraken's: C or U, name, taxon, length, taxon:hits of the candidates; with --format metacache: name, |, taxon.
 A summary goes to stderr; with --json it is JSON, on stdout unless the lines go there.`,
 		Example: `  warpmap classify query refs.db reads.fastq.gz --report report.txt --out verdicts.tsv
@@ -336,6 +339,8 @@ A summary goes to stderr; with --json it is JSON, on stdout unless the lines go 
 	f.StringVar(&q.report, "report", "", "file for a report in Kraken's format")
 	f.StringVar(&q.abundances, "abundances", "", "file for the reads of each taxon, by rank")
 	f.BoolVar(&q.truth, "ground-truth", false, "headers have taxid|N: tell precision and sensitivity by rank")
+	f.Var(&size{&q.o.Memory}, "memory",
+		"batches, and on the CPU the database, take no more of the host's memory than about this, such as 2GB")
 	threadsFlag(cmd, &q.threads)
 	skipBrokenFlag(cmd, &q.skipped)
 	quietFlag(cmd, &q.quiet)
@@ -357,6 +362,9 @@ func (q *classifyFlags) run(cmd *cobra.Command, name string, inputs []string) (e
 	inputs, mates, err := q.mates(inputs)
 	if err != nil {
 		return err
+	}
+	if o.Memory < 0 {
+		return fmt.Errorf("--memory %d: want a size, such as 2GB", o.Memory)
 	}
 	undo, err := onThreads(q.threads)
 	if err != nil {
@@ -380,6 +388,11 @@ func (q *classifyFlags) run(cmd *cobra.Command, name string, inputs []string) (e
 		return err
 	}
 	defer c.Close()
+	if o.Memory > 0 {
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m) // of the taxonomy and the names of references
+		defer collectWithin(o.Memory + int64(m.HeapAlloc) + 64<<20)()
+	}
 	bar := newSpinner(cmd)
 	defer bar.clear()
 	s := classifySummary{Loading: time.Since(begin).Seconds()}

@@ -13,6 +13,7 @@ import (
 
 // Every figure can be drawn: its CSV and a pair of pictures for each plot are there, and nothing else.
 func TestFigOut(t *testing.T) {
+	t.Setenv("WARPMAP_TEST_COMMAND", "1") // for figures that run this program
 	for _, fig := range figureNames() {
 		switch fig {
 		case "gph/2", "stadium/1": // need a GPU
@@ -58,6 +59,36 @@ func TestFigTableAndJSON(t *testing.T) {
 	if !strings.Contains(out, "TaoBenchmark") || !strings.Contains(out, "times as many") ||
 		strings.Contains(out, "nil") {
 		t.Errorf("as a table:\n%s", out)
+	}
+}
+
+// The study of genomes runs the commands, and what they say of their phases is less than the whole.
+func TestGenomeRatesRunsCommands(t *testing.T) {
+	t.Setenv("WARPMAP_TEST_COMMAND", "1")
+	var fig bench.Fig
+	if err := json.Unmarshal([]byte(must(t, "bench", "fig", "genome/rates", "--n", "300", "--json")), &fig); err != nil {
+		t.Fatal(err)
+	}
+	rows, whole := 0, 0.0
+	for _, r := range fig.Rows {
+		at := func(column string) any { return r[fig.Column(column)] }
+		what, setting := at("what").(string), at("setting")
+		if !strings.HasPrefix(what, "warpmap ") {
+			continue
+		}
+		rows++
+		if wrong, _ := bench.Number(at("wrong")); wrong != 0 || at("note") != "" {
+			t.Errorf("%v", r)
+		}
+		seconds, _ := bench.Number(at("seconds"))
+		if !strings.HasPrefix(setting.(string), "of that") {
+			whole = seconds
+		} else if seconds > whole {
+			t.Errorf("%s: %v takes %v s of %v", what, setting, seconds, whole)
+		}
+	}
+	if rows != 9 {
+		t.Errorf("%d rows of commands, want 9", rows)
 	}
 }
 

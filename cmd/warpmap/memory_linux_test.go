@@ -257,3 +257,72 @@ func TestBuildKeepsToMemory(t *testing.T) {
 		t.Error("bounded memory makes another database")
 	}
 }
+
+// --memory is a bound of a query, too: of reads of many kinds, for which its batches would take several times as much
+// beside the database. The lines are the same as without it. Less than the least is an error that names it.
+func TestQueryKeepsToMemory(t *testing.T) {
+	testenv.ByTurns(t)
+	if anonymous(os.Getpid()) == 0 {
+		t.Skip("/proc does not tell")
+	}
+	dir := t.TempDir()
+	in := func(name string) string { return filepath.Join(dir, name) }
+	write := func(name string, text []byte) {
+		t.Helper()
+		if err := os.WriteFile(in(name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := rand.New(rand.NewPCG(1, 14))
+	letters := make([]byte, 4_000_000)
+	for i := range letters {
+		letters[i] = "ACGT"[r.IntN(4)]
+	}
+	write("a.fa", append([]byte(">a taxid|2\n"), letters...))
+	write("nodes.dmp", []byte("1\t|\t1\t|\tno rank\t|\n2\t|\t1\t|\tspecies\t|\n"))
+	reads := func(n, length int) (text []byte) {
+		quality := bytes.Repeat([]byte{'F'}, length)
+		for i := range n {
+			at := r.IntN(len(letters) - length)
+			text = fmt.Appendf(text, "@r%d\n%s\n+\n%s\n", i, letters[at:at+length], quality)
+		}
+		return text
+	}
+	write("short.fq", reads(1_500_000, 20))
+	write("usual.fq", reads(400_000, 150))
+	write("long.fq", reads(4000, 20_000))
+	if _, says, err := peakOf("classify", "build", in("a.db"), in("a.fa"), "--taxonomy", dir, "--device", "cpu"); err != nil {
+		t.Fatal(err, says)
+	}
+	query := func(out string, args ...string) (int64, string, error) {
+		return peakOf(append([]string{"classify", "query", in("a.db"), "--device", "cpu", "--threads", "16", "--quiet",
+			"--out", in(out)}, args...)...)
+	}
+	const bound = 50_000_000
+	for _, args := range [][]string{{in("short.fq")}, {in("usual.fq")}, {in("long.fq")},
+		{in("usual.fq"), in("usual.fq"), "--paired"}} {
+		free, says, err := query("free", args...)
+		if err != nil {
+			t.Fatal(err, says)
+		}
+		peak, says, err := query("bound", append(args, "--memory", fmt.Sprint(bound))...)
+		if most := int64(bound)*13/10 + 150e6; err != nil || peak > most {
+			t.Errorf("%v: a peak of %d, want %d at most; %d without a bound; %v, %s", args, peak, most, free, err, says)
+		}
+		t.Logf("%v: a peak of %d; %d without a bound", args, peak, free)
+		a, _ := os.ReadFile(in("free"))
+		b, _ := os.ReadFile(in("bound"))
+		if len(a) == 0 || !bytes.Equal(a, b) {
+			t.Error("bounded memory makes other lines")
+		}
+	}
+	_, says, err := query("none", in("usual.fq"), "--memory", "20MB")
+	_, least, _ := strings.Cut(says, "want ")
+	least, _, named := strings.Cut(least, " or more")
+	if err == nil || !named {
+		t.Fatalf("with 20 MB: %v, %q", err, says)
+	}
+	if _, says, err := query("least", in("usual.fq"), "--memory", strings.ReplaceAll(least, " ", "")); err != nil {
+		t.Errorf("with %s, which is said to be the least: %v, %s", least, err, says)
+	}
+}

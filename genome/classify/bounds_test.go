@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/warpmap/warpmap/device"
 )
 
 // What is kept of a line is its name alone: lists of NCBI are packed, and a small one may have long lines.
@@ -77,5 +79,39 @@ func TestColumnsThatNoMemoryHolds(t *testing.T) {
 	wantInputError(t, err)
 	if !strings.Contains(err.Error(), "memory") {
 		t.Error(err)
+	}
+}
+
+// With little memory blocks are small. Where the database does not fit, or memory is
+// negative, an error says what to want.
+func TestQueryMemory(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
+	d, db := cpu(t), openedAs(t, saved(t, synthetic(t, 100_000)))
+	for memory, want := range map[int64]string{1 << 20: " or more: the database takes ", -1: "want 0 or more"} {
+		if _, err := NewClassifier(d, db, QueryOptions{Memory: memory}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("memory of %d: %v, want %q", memory, err, want)
+		}
+	}
+	const enough = 8 << 20 // for one device, which has the file's features alone
+	for _, beside := range [][]*device.Device{nil, {cpu(t)}} {
+		c, err := NewClassifier(d, db, QueryOptions{Memory: enough}, beside...)
+		if err == nil {
+			c.Close()
+		}
+		if (err == nil) != (beside == nil) {
+			t.Errorf("%d devices: %v", 1+len(beside), err)
+		}
+	}
+	var most []int
+	for _, memory := range []int64{0, 1 << 40, 64 << 20} {
+		c, err := NewClassifier(d, db, QueryOptions{Memory: memory})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		most = append(most, c.block)
+	}
+	if most[0] != mostBlock || most[1] != mostBlock || most[2] >= mostBlock || most[2] < leastBlock {
+		t.Errorf("blocks of %d bytes", most)
 	}
 }

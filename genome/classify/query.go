@@ -25,6 +25,10 @@ type QueryOptions struct {
 	Insert  int     // most letters from the beginning of a read to the end of its mate; 0: the letters of both
 	Lowest  Rank    // candidates are taxa of this rank, or of the next rank above
 	Highest Rank    // verdicts above this rank count as none; 0: Domain
+	// Memory bounds the host's memory for what of the database is there, as on a CPU, or while it is shared out among
+	// several devices, and for Run's batches, which are smaller then. 0 means no bound. The taxonomy and the names of
+	// references come on top, and a long read does: its text, and the locations of its features.
+	Memory int64
 }
 
 func (o *QueryOptions) complete(sketch int) error {
@@ -42,6 +46,8 @@ func (o *QueryOptions) complete(sketch int) error {
 		return fmt.Errorf("at least %d hits: want 1 or more", o.HitMin)
 	case o.HitDiff < 0 || math.IsNaN(o.HitDiff):
 		return fmt.Errorf("a next candidate at %v: want 0 or more", o.HitDiff)
+	case o.Memory < 0:
+		return fmt.Errorf("memory of %d bytes: want 0 or more, 0 for no bound", o.Memory)
 	case o.Insert < 0 || o.Insert > math.MaxInt32:
 		return fmt.Errorf("mates that span %d letters: want 0 or more", o.Insert)
 	case o.Highest > Root || o.Lowest > o.Highest:
@@ -65,6 +71,7 @@ type Classifier struct {
 	indices  []uint32 // taxon of each row
 	named    []uint32 // taxon of each target as a candidate: its own, or its ancestor of the lowest rank
 	spelled  []string // the numbers of taxa, by index+1; empty where one cannot come out
+	block    int      // bytes of Run's blocks
 }
 
 // part is what one device has of a database.
@@ -87,17 +94,20 @@ type part struct {
 // copy, and an insert of every feature; but one CPU device alone brings in what reads need when they need it: see Load.
 // The caller closes the Classifier.
 //
-// Errors: options out of range; *genome.InputError of the database; *device.OutOfMemoryError; what device.Compile
-// returns.
+// Errors: options out of range, among them Memory that does not hold the database; *genome.InputError of the database;
+// *device.OutOfMemoryError; what device.Compile returns.
 func NewClassifier(d *device.Device, db *Database, o QueryOptions, beside ...*device.Device) (c *Classifier,
 	err error) {
 	if err := o.complete(db.Options.Sketch); err != nil {
 		return nil, err
 	}
 	c = &Classifier{db: db, o: o}
+	devices := append([]*device.Device{d}, beside...)
+	if c.block, err = c.blockBytes(devices); err != nil {
+		return nil, err
+	}
 	c.rows()
 	c.write()
-	devices := append([]*device.Device{d}, beside...)
 	c.parts = make([]*part, len(devices))
 	bounds := db.bounds(len(devices))
 	var work crash.Group
@@ -131,6 +141,41 @@ func (db *Database) bytes(d *device.Device) int64 {
 		return residentBytes(features, locations)
 	}
 	return int64(features)*18 + int64(locations)*8
+}
+
+const (
+	// mostBlock is what Run's blocks have where memory is not short: on an H200 with 16 cores that gives 1.7 G reads a
+	// minute, and blocks of 8 MiB 0.96.
+	mostBlock  = 1 << 21
+	leastBlock = 1 << 15
+	// batchShare is how many bytes of memory all batches take for each worker and each byte of a block. Reads of 150
+	// letters take half of it. Reads of 20 letters, which have more windows, verdicts and lines, take all.
+	batchShare = 40
+)
+
+// blockBytes is how large blocks may be for Options.Memory.
+func (c *Classifier) blockBytes(devices []*device.Device) (int, error) {
+	if c.o.Memory == 0 {
+		return mostBlock, nil
+	}
+	database := int64(0)
+	if features, locations := c.db.lengths(); len(devices) > 1 { // parts are made on Go's heap, in columns that grow
+		database = 2 * (int64(features)*12 + int64(locations)*8)
+	}
+	for _, d := range devices {
+		if plain(d) {
+			database += c.db.bytes(d) / int64(len(devices))
+		}
+	}
+	// reading has a thread for each core, too
+	workers := int64(max(workersOf(devices[0]), runtime.GOMAXPROCS(0)))
+	const whole = 1 << 20 // lest the least that is told is rounded down
+	least := (database + leastBlock*batchShare*workers + whole - 1) / whole * whole
+	if c.o.Memory < least {
+		return 0, fmt.Errorf("memory of %s: want %s or more: the database takes %s, and batches on %d threads the rest",
+			device.Bytes(c.o.Memory), device.Bytes(least), device.Bytes(database), workers)
+	}
+	return int(min(mostBlock, (c.o.Memory-database)/(batchShare*workers))), nil
 }
 
 // bounds are the first targets of n parts with about as many windows each, and the end.
@@ -666,10 +711,12 @@ func (r *Result) Letters() (n int64) {
 func (c *Classifier) Run(ctx context.Context, reads, mates []string, o genome.Options, work,
 	each func(*Result) error) (counts genome.Counts, err error) {
 	if o.BlockBytes == 0 {
-		o.BlockBytes = 1 << 21 // on an H200 with 16 cores 1.7 G reads/min, and 0.96 by blocks of 8 MiB
+		if o.BlockBytes = c.block; len(mates) > 0 && c.o.Memory > 0 { // a batch has two
+			o.BlockBytes /= 2
+		}
 	}
 	g, ctx := crash.WithContext(ctx)
-	workers := c.workers()
+	workers := workersOf(c.parts[0].d)
 	jobs, order := make(chan *Result, workers), make(chan *Result, 2*workers)
 	send := func(r *Result) error {
 		for _, to := range []chan *Result{order, jobs} {
@@ -721,11 +768,11 @@ func (c *Classifier) Run(ctx context.Context, reads, mates []string, o genome.Op
 	return counts, g.Wait()
 }
 
-// workers is how many there are. On CPUs they do nearly all there is to do. Beside GPUs the other cores read, and what
-// Run's work makes is a half of what a worker does.
-func (c *Classifier) workers() int {
+// workersOf is how many there are. On CPUs they do nearly all there is to do. Beside GPUs the other cores read, and
+// what Run's work makes is a half of what a worker does.
+func workersOf(d *device.Device) int {
 	cores := runtime.GOMAXPROCS(0)
-	if plain(c.parts[0].d) {
+	if plain(d) {
 		return max(2, min(32, cores))
 	}
 	return max(2, min(12, cores*3/4))

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/warpmap/warpmap/internal/files"
 )
 
 // Counters are what Nsight Compute counted of one batch of look-ups.
@@ -113,11 +115,11 @@ func lanesNCU(text string) (l Lanes, err error) {
 
 // underNCU runs a command under ncu, and hands what that wrote to parse.
 func underNCU(ncu string, command []string, kernels string, metrics []string, parse func(text string) error) error {
-	dir, err := os.MkdirTemp("", "warpmap-ncu-")
+	dir, remove, err := files.TemporaryFolder()
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer remove()
 	log := filepath.Join(dir, "log")
 	args := []string{"--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none", "--kernel-name", "regex:" + kernels,
 		"--metrics", strings.Join(metrics, ","), "--log-file", log}

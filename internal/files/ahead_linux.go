@@ -3,8 +3,9 @@ package files
 import (
 	"os"
 	"sync"
-	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/warpmap/warpmap/internal/crash"
 )
@@ -17,14 +18,14 @@ const aheadEvery = 20 * time.Millisecond
 // closed: a system left alone begins half a minute later. What it returns ends that, and may be called again. Where it
 // cannot be done, nothing is lost.
 func ahead(f *os.File) (rest func()) {
-	const start = 2 // SYNC_FILE_RANGE_WRITE, which waits for nothing
+	const write = unix.SYNC_FILE_RANGE_WRITE // which waits for nothing
 	raw, err := f.SyscallConn()
 	if err != nil {
 		return func() {}
 	}
-	stop := make(chan struct{})
-	var writer crash.WaitGroup
-	writer.Go(func() {
+	stop, done := make(chan struct{}), make(chan struct{})
+	crash.Go(func() {
+		defer close(done)
 		tick := time.NewTicker(aheadEvery)
 		defer tick.Stop()
 		for {
@@ -34,7 +35,7 @@ func ahead(f *os.File) (rest func()) {
 			case <-tick.C:
 			}
 			failed := false
-			err := raw.Control(func(fd uintptr) { failed = syscall.SyncFileRange(int(fd), 0, 0, start) != nil })
+			err := raw.Control(func(fd uintptr) { failed = unix.SyncFileRange(int(fd), 0, 0, write) != nil })
 			if err != nil || failed {
 				return
 			}
@@ -42,6 +43,6 @@ func ahead(f *os.File) (rest func()) {
 	})
 	return sync.OnceFunc(func() {
 		close(stop)
-		writer.Wait()
+		<-done
 	})
 }

@@ -19,5 +19,9 @@
 //     first byte on. Its owner and group are the writer's.
 //   - A file that is read is not written to: CheckOutput and NotRead know it by any of its names.
 //   - A temporary file has no name (Temporary), so it goes with the process, however that ends.
+//   - A process that is killed leaves its hidden files and folders. Each is locked while its process works on it (by
+//     Linux's flock), so the next output of the same name removes those that are not, if nothing was written to them
+//     for a minute. Where there are no locks, they stay. Some network file systems have locks that other hosts do not
+//     see: there, hosts should not write the same output at the same time.
 //   - RemoveHidden is for a process that ends early: it removes what is not whole, and nothing appears after it.
 package files

@@ -51,9 +51,11 @@ func Create(name string) (*Output, error) {
 	if o.path, err = Target(name); err != nil {
 		return nil, err
 	}
-	_, err = hide(o.path, func(hidden string) (err error) {
-		o.File, err = create(hidden, o.mode)
-		return err
+	_, err = hide(o.path, func(hidden string) (lock *os.File, err error) {
+		if o.File, err = create(hidden, o.mode); err != nil {
+			return nil, err
+		}
+		return again(o.File), nil // the output's own is closed before it has its name
 	})
 	if err != nil {
 		return fail(err)
@@ -150,13 +152,24 @@ func CreateFolder(name string) (*Folder, error) {
 		err = errors.New("not a folder")
 	default:
 		if f.path, err = Target(filepath.Clean(name)); err == nil {
-			f.hidden, err = hide(f.path, func(hidden string) error { return os.Mkdir(hidden, 0o777) })
+			f.hidden, err = hide(f.path, mkdir(0o777))
 		}
 	}
 	if err != nil {
 		return nil, &fs.PathError{Op: "create", Path: name, Err: Cause(err)}
 	}
 	return f, nil
+}
+
+// mkdir makes a hidden folder, and opens it, for the lock.
+func mkdir(mode fs.FileMode) func(hidden string) (*os.File, error) {
+	return func(hidden string) (*os.File, error) {
+		if err := os.Mkdir(hidden, mode); err != nil {
+			return nil, err
+		}
+		f, _ := os.Open(hidden)
+		return f, nil
+	}
 }
 
 // Create begins a file of the folder. The file's Close brings it to the disk.
@@ -182,12 +195,13 @@ func (f *Folder) Close(whole bool) error {
 	return cmp.Or(err, finish(hidden, f.path, whole && err == nil))
 }
 
-// unfinished are the files and folders of this process that are not whole, and temporary folders.
+// unfinished are the files and folders of this process that are not whole, and temporary folders, each with what holds
+// its lock, or nil.
 var unfinished = struct {
 	sync.Mutex
-	names map[string]bool
+	names map[string]*os.File
 	ended bool
-}{names: map[string]bool{}}
+}{names: map[string]*os.File{}}
 
 var errEnded = errors.New("the process ends")
 
@@ -207,24 +221,30 @@ func RemoveHidden() {
 	}
 }
 
-// hide makes what becomes path: beside it, under a name that is free.
-func hide(path string, make func(hidden string) error) (hidden string, err error) {
-	unfinished.Lock()
-	defer unfinished.Unlock()
+// hide makes what becomes path: beside it, under a name that is free. What make returns is locked until finish.
+func hide(path string, make func(hidden string) (lock *os.File, err error)) (hidden string, err error) {
 	dir, base := filepath.Split(path)
 	base = base[:min(len(base), 200)] // names have at most 255 bytes
+	removeLeft(dir, base)
+	unfinished.Lock()
+	defer unfinished.Unlock()
 	for {
 		if unfinished.ended {
 			return "", errEnded
 		}
-		hidden = fmt.Sprintf("%s.%s.%08x.tmp", dir, base, rand.Uint32())
-		if err = make(hidden); errors.Is(err, fs.ErrExist) {
+		hidden = dir + hiddenName(base, rand.Uint32())
+		lock, err := make(hidden)
+		if errors.Is(err, fs.ErrExist) {
 			continue
 		}
-		if err == nil {
-			unfinished.names[hidden] = true
+		if err != nil {
+			return "", err
 		}
-		return hidden, err
+		if lock != nil {
+			tryLock(lock)
+		}
+		unfinished.names[hidden] = lock
+		return hidden, nil
 	}
 }
 
@@ -237,8 +257,12 @@ func finish(hidden, path string, whole bool) (err error) {
 		os.RemoveAll(hidden)
 	}
 	unfinished.Lock()
+	lock := unfinished.names[hidden]
 	delete(unfinished.names, hidden)
 	unfinished.Unlock()
+	if lock != nil {
+		lock.Close()
+	}
 	if !whole || err != nil {
 		return err
 	}
@@ -300,8 +324,6 @@ func Temporary(dir string) (*os.File, error) {
 
 // TemporaryFolder makes a folder where TMPDIR says. The caller removes it; RemoveHidden removes it, too.
 func TemporaryFolder() (dir string, remove func(), err error) {
-	dir, err = hide(filepath.Join(os.TempDir(), "warpmap"), func(hidden string) error {
-		return os.Mkdir(hidden, 0o700)
-	})
+	dir, err = hide(filepath.Join(os.TempDir(), "warpmap"), mkdir(0o700))
 	return dir, func() { finish(dir, "", false) }, err
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/warpmap/warpmap/genome"
 	"github.com/warpmap/warpmap/genome/classify"
 	"github.com/warpmap/warpmap/internal/bench"
+	"github.com/warpmap/warpmap/internal/files"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -36,11 +37,11 @@ func figure8(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
 			{Name: "rates", Title: "WarpCore, Figure 8: rates, by the size of the database", X: "M letters", Y: "M/s", Series: "what", LogX: true, LogY: true},
 		},
 	}
-	dir, err := os.MkdirTemp("", "warpmap-genomes-*")
+	dir, remove, err := files.TemporaryFolder()
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
+	defer remove()
 	for _, part := range []int{16, 8, 4, 2, 1} {
 		w, err := newGenomes(d, dir, max(o.N/part, fewestLetters), max(o.N/64, strains))
 		if err != nil {

@@ -19,10 +19,12 @@ import (
 	"github.com/warpmap/warpmap/genome/kmers"
 	"github.com/warpmap/warpmap/internal/bench"
 	"github.com/warpmap/warpmap/internal/crash"
+	"github.com/warpmap/warpmap/internal/files"
 )
 
-// figureRates is what genomes are counted and classified at, of n letters, in files that the page cache has: k-mers of packed letters on the
-// device, reads from text to counts and to verdicts, and databases from text to tables. Beside them stands what reading alone, and reading and copying, do.
+// figureRates is what genomes are counted and classified at, of n letters, in files that the page cache has: first by the commands, from files to files,
+// then by their parts in this process: k-mers of packed letters on the device, reads from text to counts and to verdicts, and databases from text to
+// tables. Beside them stands what reading alone, and reading and copying, do.
 func figureRates(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
 	o.N = max(o.N, leastLetters)
 	fig := &bench.Fig{
@@ -30,7 +32,8 @@ func figureRates(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
 		Columns: []string{"what", "setting", "M", "of", "seconds", "M/s", "M/min", "wrong", "note"},
 		Notes: []string{fmt.Sprintf("genomes are random: %d strains of a species differ in three letters of a hundred; text is in files that were just written, FASTA in lines of %d letters; reads have %d letters, "+
 			"one in a hundred wrong. seconds: the median of %d runs after a warm-up. count, packed: canonical %d-mers into a table with room for them, letters and table on the device. "+
-			"build: to tables that hold all pairs; database: from these to the host, in order. wrong: k-mers that the table has not, of some that came; reads that are told to be of another species. count, reads: of k-mers of which most come again, those of files that are read %d times; until all are counted: the table has them; a file of counts: sorted, of those that come twice",
+			"build: to tables that hold all pairs; database: from these to the host, in order. wrong: k-mers that the table has not, of some that came; reads that are told to be of another species. warpmap …: the command as a process of its own, from its start to its end, with all that it opens, compiles or finds compiled, and writes; its "+
+			"phases are those of the run whose time is the median; reads that a command tells to be of another species are counted in a run before. count, reads: of k-mers of which most come again, those of files that are read %d times; until all are counted: the table has them; a file of counts: sorted, of those that come twice",
 			strains, lineLetters, readLetters, rateRuns, ratesK, readRepeats)},
 	}
 	o.Step("making genomes")
@@ -38,11 +41,19 @@ func figureRates(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(w.dir)
-	for _, step := range []struct {
+	defer w.remove()
+	type step struct {
 		name string
 		run  func(fig *bench.Fig) error
-	}{{"count, packed", w.packed}, {"build", w.build}, {"query", w.query}, {"count, reads", w.reads}} {
+	}
+	steps := []step{{"count, packed", w.packed}, {"build", w.build}, {"query", w.query}, {"count, reads", w.reads}}
+	if len(o.Self) > 0 { // first, while the device has nothing else
+		c := &commands{rates: w, program: o.Self[0]}
+		steps = slices.Insert(steps, 0, step{"warpmap classify", c.classify}, step{"warpmap kmers", c.count})
+	} else {
+		fig.Notes = append(fig.Notes, "the commands were not run: FigOptions.Self names no program")
+	}
+	for _, step := range steps {
 		o.Step(step.name)
 		if err := step.run(fig); err != nil {
 			note, fatal := bench.Refusal(err)
@@ -70,8 +81,12 @@ const (
 type rates struct {
 	d       *device.Device
 	dir     string
+	remove  func() // dir
 	letters []byte // genome i is letters[i·size:(i+1)·size]
 	size    int
+	refs    []string // files of FASTA with the genomes
+	sampled []string // files of FASTA with reads of them
+	n       int      // reads
 	db      *classify.Database
 }
 
@@ -108,19 +123,34 @@ func newRates(d *device.Device, n int) (*rates, error) {
 		}
 	})
 	var err error
-	if w.dir, err = os.MkdirTemp("", "warpmap-rates-*"); err != nil {
+	if w.dir, w.remove, err = files.TemporaryFolder(); err != nil {
 		return nil, err
+	}
+	w.n = max(inputs, len(w.letters)/300/inputs*inputs)
+	if w.refs, err = w.files("fa", w.fasta()); err == nil {
+		w.sampled, err = w.files("reads.fa", w.sample(w.n, false))
 	}
 	nodes := []byte("1\t|\t1\t|\tno rank\t|\n")
 	for i := range species {
 		nodes = fmt.Appendf(nodes, "%d\t|\t1\t|\tspecies\t|\n", 2+i)
 	}
-	return w, os.WriteFile(filepath.Join(w.dir, "nodes.dmp"), nodes, 0o600)
+	if err == nil {
+		err = os.Mkdir(w.taxonomy(), 0o700)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(w.taxonomy(), "nodes.dmp"), nodes, 0o600)
+	}
+	if err != nil {
+		w.remove()
+		return nil, err
+	}
+	return w, nil
 }
 
 func (w *rates) genomes() int         { return len(w.letters) / w.size }
 func (w *rates) genome(i int) []byte  { return w.letters[i*w.size : (i+1)*w.size] }
 func (w *rates) taxon(genome int) int { return 2 + genome/strains }
+func (w *rates) taxonomy() string     { return filepath.Join(w.dir, "taxonomy") }
 
 // change replaces a share of the letters, about, by random ones.
 func change(r *rand.Rand, text []byte, share float64) {
@@ -256,10 +286,7 @@ func (w *rates) fasta() [][]byte {
 
 // build makes a database.
 func (w *rates) build(fig *bench.Fig) error {
-	names, err := w.files("fa", w.fasta())
-	if err != nil {
-		return err
-	}
+	names := w.refs
 	o := genome.Options{BlockBytes: 1 << 20} // as building has
 	took, err := read(names, o)
 	if err != nil {
@@ -273,7 +300,7 @@ func (w *rates) build(fig *bench.Fig) error {
 				return err
 			}
 		}
-		if b, err = classify.NewBuilder(w.d, w.dir, classify.Options{}); err != nil {
+		if b, err = classify.NewBuilder(w.d, w.taxonomy(), classify.Options{}); err != nil {
 			return err
 		}
 		_, err = b.Add(context.Background(), names, o)
@@ -327,11 +354,7 @@ func (w *rates) query(fig *bench.Fig) error {
 	if w.db == nil {
 		return errors.New("there is no database, for none could be built")
 	}
-	n := max(inputs, len(w.letters)/300/inputs*inputs)
-	names, err := w.files("reads.fa", w.sample(n, false))
-	if err != nil {
-		return err
-	}
+	n, names := w.n, w.sampled
 	begin := time.Now()
 	c, err := classify.NewClassifier(w.d, w.db, classify.QueryOptions{Lowest: classify.Species})
 	if err != nil {
@@ -374,16 +397,21 @@ func (w *rates) query(fig *bench.Fig) error {
 
 // reads counts the k-mers of reads: of some that are read several times, as those that cover a genome are, and of as many that come once.
 func (w *rates) reads(fig *bench.Fig) error {
+	return w.eachFASTQ(func(setting string, names []string, n int) error { return w.countReads(fig, setting, names, n) })
+}
+
+// eachFASTQ makes files of n reads, once so that most k-mers come again.
+func (w *rates) eachFASTQ(use func(setting string, names []string, n int) error) error {
 	for _, s := range []struct {
 		setting       string
 		reads, repeat int
 	}{{"most come again", 2400, readRepeats}, {"most are new", 2400 / readRepeats, 1}} {
 		n := max(inputs, len(w.letters)/s.reads/inputs*inputs)
-		files, err := w.files("fq", w.sample(n, true))
+		names, err := w.files("fq", w.sample(n, true))
 		if err != nil {
 			return err
 		}
-		if err := w.countReads(fig, s.setting, slices.Repeat(files, s.repeat), n*s.repeat); err != nil {
+		if err := use(s.setting, slices.Repeat(names, s.repeat), n*s.repeat); err != nil {
 			return err
 		}
 	}
