@@ -88,20 +88,23 @@ template <class MEETS, bool MULTI> __device__ __forceinline__ void insert_batch(
     count_into(&counters(p.table)->reused, job.reused);
 }
 
-// Rows that stretches left over: see stretch.cu. A lane has a row, and reads windows whole. Chains are short but for few rows, so that lanes of a warp
-// that wait for its slowest cost less than to give them rows one by one.
+// Rows that stretches left over: see stretch.cu. A lane has a row, and reads windows whole. The chains of most are short, so the lanes of a warp wait for
+// its slowest: to give them rows one by one costs more.
 template <class MEETS> __device__ __forceinline__ void insert_left(const insertParams& p) {
     WholeTile g;
+    tile<32, true> warp;
     u64 on = at<u32>(p.left)[0], n = on + at<u32>(p.left)[1], inserted = 0, reused = 0, failed = 0;
-    for (u64 i = block_index() * block_threads() + thread_index(); i < n; i += grid_blocks() * block_threads()) {
+    FOR_EACH_ITEM(i, n) {
         u64 row = i < on ? i : p.rows.n - 1 - (i - on);
+        bool active = i < n;
         Insert<C, MEETS, true, false> s;
-        s.begin(p.table, input_key<C>(p.rows.keys, row), input_value<C>(p.rows.values, row), p.limit);
+        s.begin(p.table, active ? input_key<C>(p.rows.keys, row) : 0, active ? input_value<C>(p.rows.values, row) : value{}, p.limit);
         if (i < on) s.go_on();
-        while (s.round(p.table, g, true)) {}
-        inserted += s.outcome == ADDED;
-        reused += s.reused;
-        failed += s.outcome == FULL;
+        for (bool own = active; warp.any(own);)
+            if (own) own = s.round(p.table, g, true);
+        inserted += active && s.outcome == ADDED;
+        reused += active && s.reused;
+        failed += active && s.outcome == FULL;
     }
     count_into(&counters(p.table)->inserted, inserted);
     count_into(&counters(p.table)->reused, reused);

@@ -38,27 +38,22 @@ struct Mark {
         if (!empty) keys = ALL;
         return keys | keys << WAS;
     }
-    // nearest gives the first of some slots in the order of a key: the least by their ^ with its first slot. take looks it up where there are few enough
-    // sets of slots, because that takes a tenth of the kernel's time otherwise.
+    // nearest gives the first of some slots in the order of a key: the least by their ^ with its first slot.
     static __device__ __forceinline__ u32 nearest(u32 slots, u32 first) {
         const u32 low[] = {0x5555, 0x3333, 0x0f0f, 0x00ff};
 #pragma unroll
         for (u32 b = 0; b < 4 && 1u << b < C::WINDOW; b++) {
-            u32 swapped = (slots & low[b]) << (1 << b) | (slots >> (1 << b) & low[b]);
+            u32 swapped = (slots << (1 << b) & ~low[b]) | (slots >> (1 << b) & low[b]);
             if (first >> b & 1) slots = swapped;
         }
         return (u32)lowest_bit(slots) ^ first;
     }
-    static constexpr u32 ORDERS = C::WINDOW <= 8 ? C::WINDOW << C::WINDOW : 4; // bytes
-    static __device__ __forceinline__ void order_all(u8* orders) {
-        for (u32 i = thread_index(); C::WINDOW <= 8 && i < ORDERS; i += block_threads()) orders[i] = (u8)nearest(i & ALL, i >> C::WINDOW);
-    }
     // take gives a free slot, which is the row's from then on; C::WINDOW without.
-    static __device__ __forceinline__ u32 take(u32* mark, const u8* orders, u32 first) {
+    static __device__ __forceinline__ u32 take(u32* mark, u32 first) {
         for (u32 seen = load_relaxed(mark);;) {
             u32 free = ~seen & ALL;
             if (!free) return C::WINDOW;
-            u32 slot = C::WINDOW <= 8 ? load_relaxed(orders + (first << C::WINDOW | free)) : nearest(free, first);
+            u32 slot = nearest(free, first);
             seen = or_of(mark, 1u << slot);
             if (!(seen >> slot & 1)) return slot;
         }
@@ -70,7 +65,6 @@ struct Stage {
     u32 full; // rows that found their window full, the first of which are listed
     key k[LISTED];
     value v[C::VALUE_BYTES ? LISTED : 1];
-    u8 orders[Mark::ORDERS];
     u32 on, begin, base[2]; // of these, those that go on with their second window, and that begin anew; and where both go
     u32 added, reused;
 };
@@ -84,6 +78,9 @@ template <bool REPLACE> struct StretchJob {
     u64 copy; // of its slots
     u32* marks;
     u32 added, reused;
+    static constexpr u32 IN_FLIGHT = 4;
+    key k[IN_FLIGHT]; // rows of this thread
+    value v[IN_FLIGHT];
 
     __device__ __forceinline__ StretchJob(const stretchParams& p, Stage& stage, u64 first)
         : p(p), stage(stage), from(block_index() * p.windows), first(first), copy((u64)dynamic_shared()), added(0), reused(0) {
@@ -131,7 +128,7 @@ template <bool REPLACE> struct StretchJob {
         u32 window = (u32)(h.window - from);
         u32* mark = marks + window;
         if (!p.empty && load_relaxed(mark) >> Mark::WAS && there(window, k, v)) return true;
-        u32 slot = Mark::take(mark, stage.orders, h.first_slot());
+        u32 slot = Mark::take(mark, h.first_slot());
         if (slot == C::WINDOW) return false;
         u64 index = (u64)window * C::WINDOW + slot;
         if (!p.empty) reused += A::key_of(load_relaxed(A::word_at(copy, index))) == C::TOMBSTONE;
@@ -193,21 +190,27 @@ template <bool REPLACE> struct StretchJob {
         }
     }
 
+    // ask asks for the rows that a thread puts at a time: i is the block's first of them.
+    __device__ __forceinline__ void ask(u32 i, u32 n) {
+#pragma unroll
+        for (u32 j = 0; j < IN_FLIGHT; j++) {
+            u32 row = i + j * block_threads() + thread_index();
+            k[j] = row < n ? input_key<C>(p.rows.keys, first + row) : key{};
+            v[j] = row < n ? input_value<C>(p.rows.values, first + row) : value{};
+        }
+    }
+    // put_all puts all rows, the first of which were asked for. The lanes of a warp meet behind each row of theirs: lanes that go different ways, as those
+    // do that find a window full, would not come together again by themselves, and take twice the time.
     __device__ __forceinline__ void put_all(u32 n) {
-        constexpr u32 IN_FLIGHT = 4;
-        for (u32 row = thread_index(); row < n; row += IN_FLIGHT * block_threads()) {
-            key k[IN_FLIGHT];
-            value v[IN_FLIGHT];
+        tile<32, true> warp;
+        for (u32 i = 0; i < n; i += IN_FLIGHT * block_threads()) {
+            if (i) ask(i, n);
 #pragma unroll
             for (u32 j = 0; j < IN_FLIGHT; j++) {
-                u32 i = row + j * block_threads();
-                k[j] = i < n ? input_key<C>(p.rows.keys, first + i) : key{};
-                v[j] = i < n ? input_value<C>(p.rows.values, first + i) : value{};
-            }
-#pragma unroll
-            for (u32 j = 0; j < IN_FLIGHT; j++) {
-                u32 i = row + j * block_threads();
-                if (i < n && !put(k[j], v[j])) list(k[j], v[j]);
+                bool full = i + j * block_threads() + thread_index() < n && !put(k[j], v[j]);
+                warp.sync();
+                if (full) list(k[j], v[j]);
+                warp.sync();
             }
         }
     }
@@ -279,8 +282,8 @@ template <bool REPLACE> __device__ __forceinline__ void insert_stretch(const str
     u32 n = (u32)(load_readonly(starts + 1) - first);
     if (!n) return;
     if (thread_index() == 0) stage.full = stage.added = stage.reused = 0;
-    Mark::order_all(stage.orders);
     StretchJob<REPLACE> job(p, stage, first);
+    job.ask(0, n);
     job.load();
     job.put_all(n);
     block_sync();
