@@ -37,15 +37,32 @@
 //
 // # Large batches
 //
-// A compare-and-swap that hits the L2 cache is several times as fast as one in memory. So an insert of millions of
-// pairs into a table much larger than the cache first brings the pairs in the order of the table's regions. A region is
-// a stretch of windows that the cache holds, and the first window of a key decides its region. This takes two passes
-// over the batch, in streams (partition.cuh). Then blocks that begin in order go through the pairs in order. The
-// numbers are in layout.go.
+// A batch that is large for its table need not touch memory at random. An insert of millions of pairs into a packed map
+// or a set, of one pair for eight slots or more, goes in stretch by stretch. A stretch is so many windows in a row as
+// fit the shared memory of a block beside others. The batch is brought in the order of stretches in two passes, by the
+// first windows of its keys. Then each block takes a stretch into shared memory, puts its pairs there, and writes it
+// back. So memory sees streams alone:
 //
-// A batch goes in as it is if its positions are told, as the flags of InsertNew are, or chosen, as in InsertIf, or if
-// it may not fit. (Of Go slices, InsertNew and a Set's Insert always have flags, which they count.) The pairs in
-// order take as much memory as the batch, and no more than an eighth of what the device has free. That memory is kept
+//	batch      ── 2 passes ──►  │ rows of stretch 0 │ rows of stretch 1 │ …
+//	                                    │
+//	stretch    │ window │ window │ … │  ◄── one block: load, put, settle, store
+//	marks      │ taken, taken before │ …   32 bits a window
+//	left over  │ rows whose first window is full │  ──►  a kernel that goes on with their second windows
+//
+// A row takes the first free slot of its order by one atomic operation on its window's mark, and then writes its pair.
+// Rows of one key may stand beside one another, until all rows have come: then each window is settled, and one pair of
+// a key stays. If one goes, those of the batch that stay in the window are laid anew, because what stands behind a slot
+// that becomes empty might not be found. At a load factor of 0.8, 7% of the pairs of 8 bytes find their first window
+// full, and 12% of those of 16. Cost: with pairs of 8 bytes, 68 bytes of streams a pair and, for those that are left
+// over, what an insert costs.
+//
+// Other large batches are brought in the order of the table's regions, one pass. A region is a stretch of windows that
+// the L2 cache holds, because a compare-and-swap that hits it is several times as fast as one in memory. Blocks that
+// begin in order then go through the pairs in order. The numbers are in layout.go and stretch.go.
+//
+// A batch goes in as it is if its positions are told, as the flags of InsertNew are, or chosen, as in InsertIf. (Of Go
+// slices, InsertNew and a Set's Insert always have flags, which they count.) The pairs in order take as much memory as
+// the batch, or twice that for stretches, and no more than an eighth of what the device has free. That memory is kept
 // for the next batch until the table grows or is closed. Without it the batch goes in as it is. A table that grows is
 // gone through in order, too, so both the old and the new are touched stretch by stretch.
 //
