@@ -98,7 +98,7 @@ template <class MEETS> __device__ __forceinline__ void insert_left(const insertP
         u64 row = i < on ? i : p.rows.n - 1 - (i - on);
         bool active = i < n;
         Insert<C, MEETS, true, false> s;
-        s.begin(p.table, active ? input_key<C>(p.rows.keys, row) : 0, active ? input_value<C>(p.rows.values, row) : value{}, p.limit);
+        s.begin(p.table, active ? input_key<C>(p.rows.keys, row) : key{}, active ? input_value<C>(p.rows.values, row) : value{}, p.limit);
         if (i < on) s.go_on();
         for (bool own = active; warp.any(own);)
             if (own) own = s.round(p.table, g, true);

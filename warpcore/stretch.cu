@@ -227,11 +227,18 @@ template <bool REPLACE> struct StretchJob {
             added += (u32)popcount(fresh);
         }
     }
+    // other_than_empty gives each empty slot a key of its own.
+    static __device__ __forceinline__ u128 other_than_empty(u128 k, u32 i) { return u128{k.lo - 1 - i, k.hi}; }
+    template <class T> static __device__ __forceinline__ T other_than_empty(T k, u32 i) { return (T)(k - 1 - i); }
+
     // perhaps_twice tells whether a key may stand in a window twice; most windows are done with by that.
     static __device__ __forceinline__ bool perhaps_twice(const Window& w) {
         key k[C::WINDOW];
 #pragma unroll
-        for (u32 i = 0; i < C::WINDOW; i++) k[i] = A::key_of(w.w[i]) == C::EMPTY ? (key)(C::EMPTY - 1 - i) : A::key_of(w.w[i]);
+        for (u32 i = 0; i < C::WINDOW; i++) {
+            k[i] = A::key_of(w.w[i]);
+            if (k[i] == C::EMPTY) k[i] = other_than_empty(k[i], i);
+        }
         bool twice = false;
 #pragma unroll
         for (u32 j = 1; j < C::WINDOW; j++)

@@ -3,6 +3,7 @@ package warpcore
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -162,6 +163,42 @@ func TestStretchHistory(t *testing.T) {
 		if d.Info().CUDA() { // stretches as large as elsewhere
 			must(t, stretchHistory[uint32](d, table.Options{Capacity: 1 << 18}, stretchBytes, rand.New(rand.NewPCG(1, 4)), 400000, 4))
 			must(t, stretchHistory[uint64](d, table.Options{Capacity: 1 << 18}, stretchBytes, rand.New(rand.NewPCG(1, 5)), 400000, 4))
+		}
+	})
+}
+
+// Sets of keys of 16 bytes go in by stretches, too; also keys that come again, and those that mark slots.
+func TestStretchesOfWideKeys(t *testing.T) {
+	onDevices(t, func(t *testing.T, d *device.Device) {
+		s, err := NewSet[[2]uint64](d, Options{Options: table.Options{Capacity: 3000}})
+		must(t, err)
+		defer s.Close()
+		inStretches(s.core, 1<<10)
+		rng, model := rand.New(rand.NewPCG(1, 9)), map[[2]uint64]bool{}
+		for round := range 6 {
+			keys := make([][2]uint64, 2500)
+			for i := range keys {
+				keys[i] = [2]uint64{rng.Uint64N(100), rng.Uint64N(100)}
+				if i%500 < 5 {
+					keys[i] = [2]uint64{^uint64(i % 7), ^uint64(0)}
+				}
+				model[keys[i]] = true
+			}
+			k, err := device.From(d, keys)
+			must(t, err)
+			must(t, s.InsertOn(nil, k, device.Slice[bool]{}))
+			must(t, k.Free())
+			must(t, s.Check())
+			found := make([]bool, len(keys))
+			must(t, s.Contains(keys, found))
+			n, err := s.Len()
+			must(t, err)
+			if slices.Contains(found, false) || n != len(model) {
+				t.Fatalf("round %d: %d keys, want %d; all of the batch are found: %t", round, n, len(model), !slices.Contains(found, false))
+			}
+		}
+		if !s.core.stretch.late.Loaded() {
+			t.Error("nothing went in by stretches")
 		}
 	})
 }
