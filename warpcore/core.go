@@ -362,6 +362,19 @@ func (c *core) maxWindows(side int64) int64 {
 
 // allocate makes an empty table of the given size: all bytes 0xff, the counters 0. It waits for the stream.
 func (c *core) allocate(st *device.Stream, windows, side int64) (err error) {
+	old := c.memory
+	if err = c.reserve(st, windows, side); err != nil {
+		return err
+	}
+	if err = errors.Join(c.mem.Fill(st, 0xff), st.SyncOf(c.frame.Device)); err != nil {
+		c.memory.free(&c.frame)
+		c.memory = old
+	}
+	return err
+}
+
+// reserve is allocate for a table that is not yet filled. It does not wait.
+func (c *core) reserve(st *device.Stream, windows, side int64) (err error) {
 	var m memory
 	defer func() {
 		if err != nil {
@@ -379,10 +392,8 @@ func (c *core) allocate(st *device.Stream, windows, side int64) (err error) {
 	}
 	m.t, _ = c.place(int64(m.mem.Addr()), windows, side)
 	m.t.Counters = m.counters.Addr()
-	if err = errors.Join(m.mem.Fill(st, 0xff), st.SyncOf(c.frame.Device)); err == nil {
-		c.memory = m
-	}
-	return err
+	c.memory = m
+	return nil
 }
 
 // look waits for the stream, reads the counters and gives the number of pairs.
@@ -854,19 +865,44 @@ func (c *core) rebuild(st *device.Stream, windows, side int64) error {
 	if err := c.frame.Spare(); err != nil { // the new table may need the memory more
 		return err
 	}
-	old := c.memory
-	if err := c.allocate(st, windows, side); err != nil {
+	if _, err := c.look(st); err != nil {
 		return err
 	}
-	slots := int64(old.t.Main.Windows+old.t.Side.Windows) * int64(c.cfg.window)
+	old := c.memory
+	if err := c.reserve(st, windows, side); err != nil {
+		return err
+	}
 	c.touched = true
+	moved, err := c.moveStretches(st, &old)
+	if err == nil && !moved {
+		err = errors.Join(c.mem.Fill(st, 0xff), c.moveSlots(st, &old))
+	}
+	if err == nil {
+		_, err = c.look(st)
+	}
+	if failed := c.counters.Seen.Failed; err == nil && failed > 0 {
+		err = fmt.Errorf("warpcore: %d pairs found no slot in a larger table: this is a defect of warpmap", failed)
+	}
+	if err == nil && moved && c.live() != old.live() {
+		err = fmt.Errorf("warpcore: %d of %d pairs are in the new table: this is a defect of warpmap", c.live(), old.live())
+	}
+	if err != nil {
+		err = errors.Join(err, c.memory.free(&c.frame))
+		c.memory = old
+		return err
+	}
+	return old.free(&c.frame)
+}
+
+// moveSlots queues the move of all pairs of an old table into the table, slot by slot.
+func (c *core) moveSlots(st *device.Stream, old *memory) (err error) {
+	slots := int64(old.t.Main.Windows+old.t.Side.Windows) * int64(c.cfg.window)
 	grid, span := c.grid(slots), int64(0)
 	if c.frame.Device.Info().CUDA() {
 		span = c.regions.Span
 		grid = frame.Spanned(slots, span)
 	}
 	p := slotsParams{Table: old.t, Target: c.t, Span: uint64(span)}
-	var err error
 	rest := true
 	if long := old.counters.Seen.MaxProbes > longWindows; long && c.multi() {
 		err = c.kernel.rehashGroups.Launch(st, c.frame.BlockGrid(slots, 8), &p)
@@ -878,18 +914,7 @@ func (c *core) rebuild(st *device.Stream, windows, side int64) error {
 	if err == nil && c.cfg.bucket > 0 && p.Room == 0 { // that kernel does not ask whether a slot has room
 		err = c.forgetHints(st)
 	}
-	if err == nil {
-		_, err = c.look(st)
-	}
-	if failed := c.counters.Seen.Failed; err == nil && failed > 0 {
-		err = fmt.Errorf("warpcore: %d pairs found no slot in a larger table: this is a defect of warpmap", failed)
-	}
-	if err != nil {
-		err = errors.Join(err, c.memory.free(&c.frame))
-		c.memory = old
-		return err
-	}
-	return old.free(&c.frame)
+	return err
 }
 
 // Grow makes room for at least n pairs or keys in all, and rids the table of tombstones. It needs memory for the old

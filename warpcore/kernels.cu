@@ -215,13 +215,13 @@ WARPMAP_KERNEL(erase, findParams) {
 }
 #endif
 
-// Copies every pair into another, larger table whose keys are known to differ. Windows that are neighbours here are
+// Copies every pair, or those from slot p.first on, into another, larger table whose keys are known to differ. Windows that are neighbours here are
 // neighbours there, so in order both tables are gone through once, by stretches that stay in the L2 cache.
 WARPMAP_KERNEL(rehash, slotsParams) {
     InsertTile g;
     u64 inserted = 0, failed = 0;
-    FOR_EACH_ITEM_IN_ORDER_BY(InsertTile, i, slot_count<C>(p.table), p.span) {
-        Slot<C> s = slot_at<C>(p.table, i);
+    FOR_EACH_ITEM_IN_ORDER_BY(InsertTile, i, slot_count<C>(p.table) - p.first, p.span) {
+        Slot<C> s = slot_at<C>(p.table, p.first + i);
         value v = s.live ? s.load() : value{};
         Outcome o = insert_each<C, Keep, false, true>(p.target, g, s.live, s.k, v, ~0ull);
         inserted += s.live && o == ADDED;

@@ -223,13 +223,15 @@ type partitionParams struct {
 	Inverse uint64
 }
 
-// stretchParams are the parameters of insert_stretch: Rows in the order of stretches, with Starts.
+// stretchParams are the parameters of insert_stretch: Rows in the order of stretches, with Starts. grow_stretch has Old
+// and, of Rows, N, which says for how many pairs there is room where they go that are left over.
 type stretchParams struct {
 	Table                      Table
 	Rows                       frame.Partition
 	Windows                    uint64 // of a stretch
 	Empty                      uint64 // the table has no pairs, and never had
 	LeftKeys, LeftValues, Left uint64 // where rows go that are left over: see insertParams
+	Old                        Region // whose pairs go into the table, which need not be filled
 }
 
 const (
@@ -270,7 +272,8 @@ type findParams struct {
 	Longs  longParams
 }
 
-// slotsParams are the parameters of the kernels that go over all slots, or, export, over Slots of them from First on.
+// slotsParams are the parameters of the kernels that go over all slots, or, export, over Slots of them from First on,
+// or, rehash, over all from First on.
 type slotsParams struct {
 	Table     Table
 	First     uint64

@@ -66,6 +66,20 @@ struct Stage {
     key k[LISTED];
     value v[C::VALUE_BYTES ? LISTED : 1];
     u32 on, begin, base[2]; // of these, those that go on with their second window, and that begin anew; and where both go
+    __device__ __forceinline__ void list(u32 i, key row, value of) {
+        k[i] = row;
+        if constexpr (C::VALUE_BYTES > 0) v[i] = of;
+    }
+    __device__ __forceinline__ value value_of(u32 i) const {
+        if constexpr (C::VALUE_BYTES == 0) return value{};
+        else return v[i];
+    }
+    // reserve has room in memory for those that leave; `to` is the address of how many there are, see insertParams. All threads call it.
+    __device__ __forceinline__ void reserve(u64 to) {
+        u32 rows = thread_index() == 0 ? on : thread_index() == 1 ? begin : 0;
+        if (rows) base[thread_index()] = add_in_memory(at<u32>(to) + thread_index(), rows);
+        block_sync();
+    }
     u32 added, reused;
 };
 static_assert(sizeof(Stage) + 1024 <= LISTED * (C::KEY_BYTES + C::VALUE_BYTES) + WARPCORE_STRETCH_BESIDE, "beside what block-wide functions have");
@@ -140,10 +154,8 @@ template <bool REPLACE> struct StretchJob {
     // there are many, or belong to a table that is nearly full.
     __device__ __forceinline__ void list(key k, value v) {
         u32 n = add(&stage.full, 1u);
-        if (n < LISTED) {
-            stage.k[n] = k;
-            if constexpr (C::VALUE_BYTES > 0) stage.v[n] = v;
-        } else if (C::marks(k) || !there((u32)(Probe<C>(p.table, k).window - from), k, v)) leave(false, add_in_memory(at<u32>(p.left) + 1, 1u), k, v);
+        if (n < LISTED) stage.list(n, k, v);
+        else if (C::marks(k) || !there((u32)(Probe<C>(p.table, k).window - from), k, v)) leave(false, add_in_memory(at<u32>(p.left) + 1, 1u), k, v);
     }
     // leave gives a row to the kernel that comes behind.
     __device__ __forceinline__ void leave(bool on, u32 number, key k, value v) const {
@@ -163,13 +175,13 @@ template <bool REPLACE> struct StretchJob {
         w.load(true, copy + window * WINDOW_BYTES, 0);
         if (there(w, window, k, v)) return IN;
         if (!p.empty && w.matches(C::TOMBSTONE)) return BEGINS;
-        u64 bit = h.overflow_bit();
-        and_of_memory(at<u32>(h.overflow) + bit / 32, ~(1u << (bit & 31)));
+        mark(h);
         return ON;
     }
-    __device__ __forceinline__ value listed_value(u32 i) const {
-        if constexpr (C::VALUE_BYTES == 0) return value{};
-        else return stage.v[i];
+    // mark notes that a key goes past its first window.
+    static __device__ __forceinline__ void mark(const Probe<C>& h) {
+        u64 bit = h.overflow_bit();
+        and_of_memory(at<u32>(h.overflow) + bit / 32, ~(1u << (bit & 31)));
     }
     // leave_listed is for all threads.
     __device__ __forceinline__ void leave_listed() {
@@ -178,15 +190,11 @@ template <bool REPLACE> struct StretchJob {
             if (thread_index() == 0) stage.on = stage.begin = 0;
             block_sync();
             u32 i = turn + thread_index(), to = 0;
-            Left l = i < n ? look(stage.k[i], listed_value(i)) : IN;
+            Left l = i < n ? look(stage.k[i], stage.value_of(i)) : IN;
             if (l != IN) to = add(l == ON ? &stage.on : &stage.begin, 1u);
             block_sync();
-            if (thread_index() < 2) {
-                u32 rows = thread_index() ? stage.begin : stage.on;
-                if (rows) stage.base[thread_index()] = add_in_memory(at<u32>(p.left) + thread_index(), rows);
-            }
-            block_sync();
-            if (l != IN) leave(l == ON, stage.base[l != ON] + to, stage.k[i], listed_value(i));
+            stage.reserve(p.left);
+            if (l != IN) leave(l == ON, stage.base[l != ON] + to, stage.k[i], stage.value_of(i));
         }
     }
 
@@ -304,6 +312,101 @@ template <bool REPLACE> __device__ __forceinline__ void insert_stretch(const str
     if (thread_index() != 0) return;
     if (stage.added) add_to_memory(&counters(p.table)->inserted, (u64)stage.added);
     if (stage.reused) add_to_memory(&counters(p.table)->reused, (u64)stage.reused);
+}
+
+// Growth: a block builds a stretch of a new table from those windows of the old one in which keys stand whose first windows lie in it. Both
+// numbers are of the hash's high bits, so these are windows in a row. Keys differ, so nothing is settled. A pair that stands beyond its first
+// window in the old table is left over, too.
+struct GrowJob : StretchJob<false> {
+    u64 begin, own, end; // old windows: the first, before own, may be another block's, which takes from it what is left over
+
+    // With n old windows and m new ones, a hash of h·2⁶⁴ is of windows h·n and h·m, rounded down. So one of the new windows a … b-1 is of the
+    // old ones from a·n/m to b·n/m, rounded down and up. The host sees to it that products are below 2⁶³.
+    __device__ __forceinline__ GrowJob(const stretchParams& p, Stage& stage) : StretchJob<false>(p, stage, 0) {
+        u64 n = p.old.windows, m = p.table.main.windows;
+        begin = from * n / m;
+        own = (from * n + m - 1) / m;
+        end = ((from + windows) * n + m - 1) / m;
+    }
+    // move puts the pair of an old window's slot, if there is one and its new first window is the block's.
+    __device__ __forceinline__ Left move(u64 window, A::word pair) {
+        key k = A::key_of(pair);
+        if (C::marks(k)) return IN;
+        Probe<C> h(p.table, k);
+        if (reduce(h.hash, p.old.windows) != window) return window < own ? IN : BEGINS;
+        u64 to = h.window - from;
+        if (to >= windows) return IN; // another block's
+        u32 slot = Mark::take(marks + to, h.first_slot());
+        if (slot == C::WINDOW) {
+            mark(h);
+            return ON;
+        }
+        store_relaxed(A::word_at(copy, to * C::WINDOW + slot), pair);
+        added++;
+        return IN;
+    }
+    // leave_over lists a pair, those that go on from the list's beginning and those that begin anew from its end.
+    __device__ __forceinline__ void leave_over(bool on, A::word pair) {
+        key k = A::key_of(pair);
+        value v = A::load_value(0, 0, 0, pair);
+        if (add(&stage.full, 1u) < LISTED) stage.list(on ? add(&stage.on, 1u) : LISTED - 1 - add(&stage.begin, 1u), k, v);
+        else leave(on, add_in_memory(at<u32>(p.left) + !on, 1u), k, v);
+    }
+    // move_all goes over the old windows. The lanes of a warp meet as in put_all, and leave pairs over together, which they read again.
+    __device__ __forceinline__ void move_all() {
+        constexpr u32 SLOTS = 16 / C::SLOT_BYTES, WORDS = WINDOW_BYTES / 16;
+        static_assert(IN_FLIGHT * SLOTS <= 32, "bits of a word");
+        union {
+            u128 all;
+            A::word slot[SLOTS];
+        } w[IN_FLIGHT];
+        tile<32, true> warp;
+        const u128* old = at<u128>(p.old.slots + begin * WINDOW_BYTES);
+        u64 n = (end - begin) * WORDS;
+        for (u64 i = 0; i < n; i += IN_FLIGHT * block_threads()) {
+            u64 first = i + thread_index();
+#pragma unroll
+            for (u32 j = 0; j < IN_FLIGHT; j++) {
+                u64 x = first + j * block_threads();
+                w[j].all = x < n ? load_readonly(old + x) : u128{~0ull, ~0ull};
+            }
+            u32 on = 0, begins = 0;
+#pragma unroll
+            for (u32 j = 0; j < IN_FLIGHT; j++)
+#pragma unroll
+                for (u32 s = 0; s < SLOTS; s++) {
+                    Left l = move(begin + (first + j * block_threads()) / WORDS, w[j].slot[s]);
+                    on |= (u32)(l == ON) << (j * SLOTS + s);
+                    begins |= (u32)(l == BEGINS) << (j * SLOTS + s);
+                    warp.sync();
+                }
+            for (u32 left = on | begins; warp.any(left != 0); left &= left - 1) {
+                if (!left) continue;
+                u32 x = (u32)lowest_bit(left);
+                leave_over(on >> x & 1, load_readonly(at<A::word>((u64)old) + (first + x / SLOTS * block_threads()) * SLOTS + x % SLOTS));
+            }
+        }
+    }
+    // leave_listed is for all threads, once all have moved what they have.
+    __device__ __forceinline__ void leave_listed() {
+        stage.reserve(p.left);
+        for (u32 i = thread_index(); i < stage.on; i += block_threads()) leave(true, stage.base[0] + i, stage.k[i], stage.value_of(i));
+        for (u32 i = thread_index(); i < stage.begin; i += block_threads())
+            leave(false, stage.base[1] + i, stage.k[LISTED - 1 - i], stage.value_of(LISTED - 1 - i));
+    }
+};
+
+WARPMAP_KERNEL_RESIDENT(grow_stretch, stretchParams, 6) {
+    __shared__ Stage stage;
+    if (thread_index() == 0) stage.full = stage.on = stage.begin = stage.added = 0;
+    GrowJob job(p, stage);
+    job.load();
+    job.move_all();
+    if (job.added) add(&stage.added, job.added);
+    block_sync();
+    job.leave_listed();
+    job.store();
+    if (thread_index() == 0 && stage.added) add_to_memory(&counters(p.table)->inserted, (u64)stage.added);
 }
 
 #if WARPCORE_MAP

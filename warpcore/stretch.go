@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"errors"
 	"math"
+	"math/bits"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/frame"
@@ -12,20 +13,22 @@ import (
 //go:embed stretch.cu
 var stretchCU string
 
-// stretches are the inserts of stretch.cu, and when they are used.
+// stretches are the kernels of stretch.cu, and when they are used.
 type stretches struct {
 	minRows           int64 // of a batch
+	minMoved          int64 // pairs of a table that grows
 	rowShare          int64 // of a batch for the table's slots: the whole table is read and written
 	bytes             int   // of shared memory, of a stretch
 	late              frame.Late
 	replacing, adding device.Kernel[stretchParams]
+	growing           device.Kernel[stretchParams]
 }
 
 // stretchesFor has bounds by a model of the bytes that are moved.
 func stretchesFor(info device.Info) stretches {
-	s := stretches{minRows: 1 << 22, rowShare: 8, bytes: stretchBytes}
+	s := stretches{minRows: 1 << 22, minMoved: 1 << 22, rowShare: 8, bytes: stretchBytes}
 	if !info.CUDA() {
-		s.minRows = math.MaxInt64
+		s.minRows, s.minMoved = math.MaxInt64, math.MaxInt64
 	}
 	return s
 }
@@ -36,24 +39,16 @@ const leftShare = 8
 // insertStretches puts the front of a batch into the table stretch by stretch, and tells how many rows: none where that would be slower, a
 // multiple of 32, or all. empty tells that no pair ever was in.
 func (c *core) insertStretches(st *device.Stream, k inserts, p insertParams, b frame.Rows, empty bool) (taken int64, err error) {
-	s, windows, all := &c.stretch, c.cfg.stretchWindows(c.stretch.bytes), int64(c.t.Main.Windows)
-	if windows == 0 || b.N < s.minRows || int64(c.mem.Len()) < c.regions.MinBytes {
+	least := c.capacity() / c.stretch.rowShare // each piece reads and writes the whole table
+	if b.N < max(least, c.stretch.minRows) {
 		return 0, nil
 	}
-	parts := (all + windows - 1) / windows
-	within := int64(math.Ceil(math.Sqrt(float64(parts))))
-	large := (parts + within - 1) / within
-	least := c.capacity() / s.rowShare // each piece reads and writes the whole table
-	if b.N < least || within > frame.MaxParts || large < 2 {
+	grid, windows, ok := c.stretchGrid()
+	within := int64(math.Ceil(math.Sqrt(float64(grid.Blocks))))
+	if !ok || within > frame.MaxParts || grid.Blocks <= within {
 		return 0, nil
 	}
-	grid := device.Grid{Blocks: parts, Threads: stretchThreads, Shared: int(windows) * (c.cfg.window*c.cfg.slotBytes() + 4)}
-	if !c.frame.Device.Info().CUDA() {
-		grid.Threads = frame.Threads
-	}
-	if grid.Shared+c.cfg.stretchFixed() > int(c.frame.Device.Info().Shared) || !c.loadStretches() {
-		return 0, nil
-	}
+	large := (grid.Blocks + within - 1) / within
 	regions := c.regions
 	regions.RegionRows, regions.PieceRows = max(1, least/(large*within)), max(regions.PieceRows, least)
 	lease, err := c.frame.Scratch(8)
@@ -97,6 +92,56 @@ func (c *core) insertStretches(st *device.Stream, k inserts, p insertParams, b f
 	return taken, c.kernel.refuse.Launch(st, c.grid(taken), &p)
 }
 
+// stretchGrid has a block for each stretch of the table, of so many windows; false where the table is small, or the
+// kernels are not for it, or not there.
+func (c *core) stretchGrid() (grid device.Grid, windows int64, ok bool) {
+	windows = c.cfg.stretchWindows(c.stretch.bytes)
+	if windows == 0 || int64(c.mem.Len()) < c.regions.MinBytes {
+		return grid, 0, false
+	}
+	info := c.frame.Device.Info()
+	grid.Blocks, grid.Threads = (int64(c.t.Main.Windows)+windows-1)/windows, stretchThreads
+	grid.Shared = int(windows) * (c.cfg.window*c.cfg.slotBytes() + 4)
+	if !info.CUDA() {
+		grid.Threads = frame.Threads
+	}
+	return grid, windows, grid.Shared+c.cfg.stretchFixed() <= int(info.Shared) && c.loadStretches()
+}
+
+// moveStretches moves the pairs of an old table into the table, which is reserved and not yet filled, stretch by
+// stretch. done is false where that would be slower, or there is no memory for as many pairs as may be left over, which
+// are all: then nothing was queued.
+func (c *core) moveStretches(st *device.Stream, old *memory) (done bool, err error) {
+	live := old.live()
+	over, product := bits.Mul64(old.t.Main.Windows, c.t.Main.Windows)
+	if c.multi() || live < c.stretch.minMoved || live > math.MaxUint32 || over > 0 || product > math.MaxInt64 {
+		return false, nil
+	}
+	grid, windows, ok := c.stretchGrid()
+	if !ok {
+		return false, nil
+	}
+	values := frame.Align(live * int64(c.cfg.keyBytes))
+	counts := values + frame.Align(live*int64(c.cfg.valueBytes))
+	mem, err := device.MakePooled[byte](c.frame.Device, int(counts)+8)
+	if err != nil {
+		return false, nil
+	}
+	defer func() { err = errors.Join(err, c.frame.Free(mem)) }()
+	left := mem.Slice(int(counts), int(counts)+8)
+	q := stretchParams{Table: c.t, Old: old.t.Main, Windows: uint64(windows), Empty: 1, Left: left.Addr()}
+	q.Rows.N, q.LeftKeys, q.LeftValues = uint64(live), mem.Addr(), mem.Addr()+uint64(values)
+	rest := insertParams{Table: c.t, Limit: math.MaxUint64, Left: q.Left}
+	rest.Rows = frame.Placing{Keys: q.LeftKeys, Values: q.LeftValues, N: q.Rows.N}
+	main := int64(old.t.Main.Windows) * int64(c.cfg.window)
+	side := int64(old.t.Side.Windows) * int64(c.cfg.window)
+	reserved := slotsParams{Table: old.t, Target: c.t, First: uint64(main), Span: frame.Threads}
+	behind := c.mem.Slice(int(c.capacity())*c.cfg.slotBytes(), c.mem.Len()) // the kernel writes all slots before
+	return true, errors.Join(left.Fill(st, 0), behind.Fill(st, 0xff), c.stretch.growing.Launch(st, grid, &q),
+		c.kernel.insertNew.left.Launch(st, c.grid(max(1, live/leftShare)), &rest),
+		c.kernel.rehash.Launch(st, frame.Spanned(side, frame.Threads), &reserved))
+}
+
 func (c *core) stretchProgram() *device.Program {
 	p := c.program("warpcore-stretch", stretchCU)
 	p.Threads = stretchThreads
@@ -107,7 +152,8 @@ func (c *core) stretchProgram() *device.Program {
 // loadStretches tells whether the kernels are there.
 func (c *core) loadStretches() bool {
 	return c.stretch.late.Load(c.frame.Device, c.stretchProgram, func(m *device.Module) error {
-		err := device.Bind(m, "insert_stretch_new", &c.stretch.adding)
+		err := errors.Join(device.Bind(m, "insert_stretch_new", &c.stretch.adding),
+			device.Bind(m, "grow_stretch", &c.stretch.growing))
 		if !c.cfg.set() {
 			err = errors.Join(err, device.Bind(m, "insert_stretch", &c.stretch.replacing))
 		}

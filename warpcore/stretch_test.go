@@ -17,7 +17,7 @@ import (
 
 // inStretches makes a table take every batch stretch by stretch, in pieces.
 func inStretches(c *core, bytes int) {
-	c.stretch.minRows, c.stretch.rowShare, c.stretch.bytes = 1, 1<<40, bytes
+	c.stretch.minRows, c.stretch.minMoved, c.stretch.rowShare, c.stretch.bytes = 1, 1, 1<<40, bytes
 	c.regions = frame.Regions{MinBytes: 1, RegionBytes: 4 << 10, MinRows: 1 << 40, PieceRows: 500, MemoryShare: 8, Span: frame.Threads}
 }
 
@@ -222,7 +222,7 @@ func TestStretchesUnderStress(t *testing.T) {
 		"a window is written before it is settled": {"    job.settle();\n", ""},
 		"a slot becomes empty before others": {"u32 slot = Mark::nearest(~taken & Mark::ALL, Probe<C>(p.table, A::key_of(pair)).first_slot());",
 			"u32 slot = 31 - (u32)leading_zeros(~taken & Mark::ALL);"},
-		"rows that are left over are forgotten": {"if (l != IN) leave(l == ON, stage.base[l != ON] + to, stage.k[i], listed_value(i));", ""},
+		"rows that are left over are forgotten": {"if (l != IN) leave(l == ON, stage.base[l != ON] + to, stage.k[i], stage.value_of(i));", ""},
 		"tombstones are taken in full windows":  {"if (!empty) keys = ALL;", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
