@@ -62,7 +62,8 @@ func (r *Regions) onePass() int64 { return max(1, r.Larger) * r.PieceRows }
 // Ordered is a piece of a batch in the order of regions, to be inserted by a grid of Spanned(Rows.N, Span).
 type Ordered struct {
 	Rows      Rows
-	Positions uint64 // u32: where in the batch each row was; 0 if not asked for
+	Positions uint64 // u32: where in the batch, or for InFineOrder in its piece, each row was; 0 if not asked for
+	Spare     uint64 // of InFineOrder: another column for positions; 0 if not asked for
 	Span      int64
 }
 
@@ -181,14 +182,18 @@ const unevenShare = 2
 
 // InFineOrder brings the front of a batch in the order of many small parts, as many as regions·within, piece by piece,
 // in two passes. It calls insert for each piece, of at least Regions.RegionRows a small part, with where the piece's
-// parts begin, one more than there are parts, and with columns that as many rows may be written to. taken is how many
-// rows it took, a multiple of 32 or all. It takes fewer than all if memory is short, or if a part has many more rows
+// parts begin, one more than there are parts, and with columns that as many rows may be written to. If x asks for
+// positions, those of a piece begin with 0, and it has the flags of the batch's rows, in the batch's order. taken is how
+// many rows it took, a multiple of 32 or all. It takes fewer than all if memory is short, or if a part has many more rows
 // than others, as keys that come again and again make. In the second pass, Params of x is asked with rows that have
 // Within. InFineOrder waits for the stream once a piece. The caller is in Writing.
 func (k Partitioner) InFineOrder(f *Frame, st *device.Stream, w Within, x Placement, b Rows, regions, within int64, insert func(o Ordered, starts device.Slice[uint64], spare Rows) error) (taken int64, err error) {
-	columns := [4]int64{int64(x.KeyBytes), int64(x.ValueBytes), int64(x.KeyBytes), int64(x.ValueBytes)}
+	columns := [6]int64{int64(x.KeyBytes), int64(x.ValueBytes), int64(x.KeyBytes), int64(x.ValueBytes)}
+	if x.Positions {
+		columns[4], columns[5] = 4, 4
+	}
 	words := [2]int{PartitionWords(int(regions)), PartitionWords(int(regions * within))}
-	place := func(piece int64) (at [4]uint64, end int64) {
+	place := func(piece int64) (at [6]uint64, end int64) {
 		end = Align(8*int64(words[0])) + Align(8*int64(words[1]))
 		for i, bytes := range columns {
 			at[i] = uint64(end)
@@ -196,7 +201,11 @@ func (k Partitioner) InFineOrder(f *Frame, st *device.Stream, w Within, x Placem
 		}
 		return at, end
 	}
-	piece, mem, ok := f.reserveOrdered(x.Regions, b.N, regions*within, x.Regions.PieceRows, 2*(columns[0]+columns[1]), func(piece int64) int64 { _, end := place(piece); return end })
+	rowBytes := 2 * (columns[0] + columns[1] + columns[4])
+	piece, mem, ok := f.reserveOrdered(x.Regions, b.N, regions*within, x.Regions.PieceRows, rowBytes, func(piece int64) int64 {
+		_, end := place(piece)
+		return end
+	})
 	if !ok {
 		return 0, nil
 	}
@@ -218,6 +227,11 @@ func (k Partitioner) InFineOrder(f *Frame, st *device.Stream, w Within, x Placem
 		within := Partition{Keys: at[0], N: rows.N, OutKeys: at[2], Parts: uint64(regions * within), Within: uint64(within), Larger: large.Addr() + uint64(8*regions)}
 		if part.Values != 0 {
 			within.Values, within.OutValues = at[1], at[3]
+		}
+		o := Ordered{Rows: Rows{Keys: at[2], Values: at[3], N: part.N}}
+		if x.Positions {
+			rows.OutPositions, within.Positions, within.OutPositions = at[4], at[4], at[5]
+			o.Positions, o.Spare, o.Rows.Flags = at[5], at[4], part.Flags
 		}
 		all := within
 		all.Keys = part.Keys
@@ -247,7 +261,6 @@ func (k Partitioner) InFineOrder(f *Frame, st *device.Stream, w Within, x Placem
 		if err != nil {
 			return taken, err
 		}
-		o := Ordered{Rows: Rows{Keys: at[2], Values: at[3], N: part.N}}
 		if err := insert(o, small.Slice(int(within.Parts), words[1]), Rows{Keys: at[0], Values: at[1], N: part.N}); err != nil {
 			return taken, err
 		}
