@@ -611,10 +611,11 @@ func (c *core) launchInsert(st *device.Stream, k inserts, p insertParams, b fram
 	if err := c.aheadOf(k, b.N); err != nil {
 		return err
 	}
-	if p.Rows.Attempt == 0 && b.Flags == 0 && b.Out == 0 && b.When == 0 {
+	if p.Rows.Attempt == 0 && b.Out == 0 && b.When == 0 {
 		var done bool
 		var err error
 		switch {
+		case b.Flags != 0 && k.stretch != &c.stretch.adding: // only these tell rows
 		case k.combine != device.Kernel[combineParams]{} && c.ordered(b):
 			if done, err = c.repeats(st, b); done && err == nil {
 				done, err = c.insertCombined(st, k, p, b)
@@ -884,7 +885,8 @@ func (c *core) rebuild(st *device.Stream, windows, side int64) error {
 		err = fmt.Errorf("warpcore: %d pairs found no slot in a larger table: this is a defect of warpmap", failed)
 	}
 	if err == nil && moved && c.live() != old.live() {
-		err = fmt.Errorf("warpcore: %d of %d pairs are in the new table: this is a defect of warpmap", c.live(), old.live())
+		err = fmt.Errorf("warpcore: %d of %d pairs are in the new table: this is a defect of warpmap", c.live(),
+			old.live())
 	}
 	if err != nil {
 		err = errors.Join(err, c.memory.free(&c.frame))

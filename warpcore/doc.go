@@ -60,9 +60,15 @@
 // the L2 cache holds, because a compare-and-swap that hits it is several times as fast as one in memory. Blocks that
 // begin in order then go through the pairs in order. The numbers are in layout.go and stretch.go.
 //
-// A batch goes in as it is if its positions are told, as the flags of InsertNew are, or chosen, as in InsertIf. (Of Go
-// slices, InsertNew and a Set's Insert always have flags, which they count.) The pairs in order take as much memory as
-// the batch, or twice that for stretches, and no more than an eighth of what the device has free. That memory is kept
+// If rows are told whether their keys are new, by the flags of InsertNew and of a Set's Insert, their positions come
+// with them into the stretches, as one column more. Each slot of a stretch has the position of its row beside it. When a
+// window is settled, a bit is set for each of its new pairs that stays, at the row's position. One bit a row is little
+// enough for the L2 cache, where random writes are cheap. In the end all bits become flags, in a stream. (Of Go slices,
+// InsertNew and a Set's Insert always have flags, which they count.)
+//
+// A batch with such flags that is too small for stretches goes in as it is. So does one whose positions are chosen, as
+// in InsertIf. The pairs in order take as much memory as the batch, or twice that for stretches, with 8 bytes a row more
+// where there are flags, and no more than an eighth of what the device has free. That memory is kept
 // for the next batch until the table grows or is closed. Without it the batch goes in as it is.
 //
 // A table that grows is gone through in order, too. Packed maps, sets and counters of millions of pairs grow stretch by

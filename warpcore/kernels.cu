@@ -105,6 +105,10 @@ template <class MEETS> __device__ __forceinline__ void insert_left(const insertP
         inserted += active && s.outcome == ADDED;
         reused += active && s.reused;
         failed += active && s.outcome == FULL;
+        if (p.told && active && s.outcome == ADDED) {
+            u32 position = at<u32>(p.rows.positions)[row];
+            or_of_memory(at<u32>(p.told) + position / 32, 1u << position % 32);
+        }
     }
     count_into(&counters(p.table)->inserted, inserted);
     count_into(&counters(p.table)->reused, reused);

@@ -170,6 +170,7 @@ type insertParams struct {
 	// Left, of insert_left, is the address of two u32: how many rows go on with their second windows, from row 0 on, and how
 	// many begin with their first, from row N-1 on downwards.
 	Left uint64
+	Told uint64 // of insert_left: see stretchParams
 	Ones uint64 // of update_sums: the values are numbers of rows, in all no more than mostCounted
 }
 
@@ -231,6 +232,9 @@ type stretchParams struct {
 	Windows                    uint64 // of a stretch
 	Empty                      uint64 // the table has no pairs, and never had
 	LeftKeys, LeftValues, Left uint64 // where rows go that are left over: see insertParams
+	LeftPositions              uint64
+	Told                       uint64 // address of a bitmap by positions: rows whose keys are new
+	Flags                      uint64 // of tell_rows: a byte for each bit of Told
 	Old                        Region // whose pairs go into the table, which need not be filled
 }
 
@@ -244,14 +248,23 @@ const (
 // stretchFixed is the shared memory of a block beside its stretch: listed rows, orders of slots, and what is small.
 func (c config) stretchFixed() int { return stretchListed*(c.keyBytes+c.valueBytes) + stretchBeside }
 
-// stretchWindows is how many windows are a stretch of so many bytes at most, with their marks: a multiple of 8. 0 says that the kernel is not for these
-// windows.
-func (c config) stretchWindows(most int) int64 {
+// stretchWindows is how many windows are a stretch of so many bytes at most, with what is beside them: a multiple of 8.
+// 0 says that the kernel is not for these windows.
+func (c config) stretchWindows(most int, tells bool) int64 {
 	bytes := c.window * c.slotBytes()
 	if c.layout != Packed || c.bucket > 0 || c.window > 16 || bytes%16 != 0 {
 		return 0
 	}
-	return int64(most / (bytes + 4) &^ 7)
+	return int64(most / (bytes + c.stretchMarks(tells)) &^ 7)
+}
+
+// stretchMarks is what a block has in shared memory beside each window: its mark and, where rows are told whether their
+// keys are new, the position of each slot's row.
+func (c config) stretchMarks(tells bool) int {
+	if tells {
+		return 4 + 4*c.window
+	}
+	return 4
 }
 
 // When batches are brought in order: see frame.Regions.

@@ -60,16 +60,19 @@ struct Mark {
     }
 };
 
-// What a block has in shared memory beside its copy of the stretch, behind which are the marks.
-struct Stage {
+// What a block has in shared memory beside its copy of the stretch, behind which are the marks, and with TELLS the position of each slot's row.
+template <bool TELLS> struct Stage {
     u32 full; // rows that found their window full, the first of which are listed
     key k[LISTED];
     value v[C::VALUE_BYTES ? LISTED : 1];
+    u32 position[TELLS ? LISTED : 1];
     u32 on, begin, base[2]; // of these, those that go on with their second window, and that begin anew; and where both go
-    __device__ __forceinline__ void list(u32 i, key row, value of) {
+    __device__ __forceinline__ void list(u32 i, key row, value of, u32 from) {
         k[i] = row;
         if constexpr (C::VALUE_BYTES > 0) v[i] = of;
+        if constexpr (TELLS) position[i] = from;
     }
+    __device__ __forceinline__ u32 position_of(u32 i) const { return TELLS ? position[i] : 0; }
     __device__ __forceinline__ value value_of(u32 i) const {
         if constexpr (C::VALUE_BYTES == 0) return value{};
         else return v[i];
@@ -82,24 +85,28 @@ struct Stage {
     }
     u32 added, reused;
 };
-static_assert(sizeof(Stage) + 1024 <= LISTED * (C::KEY_BYTES + C::VALUE_BYTES) + WARPCORE_STRETCH_BESIDE, "beside what block-wide functions have");
+static_assert(sizeof(Stage<true>) + 1024 <= LISTED * (C::KEY_BYTES + C::VALUE_BYTES) + WARPCORE_STRETCH_BESIDE,
+              "beside what block-wide functions have");
 
-template <bool REPLACE> struct StretchJob {
+// With TELLS, rows whose keys are new are told so: one of a key, that which stays.
+template <bool REPLACE, bool TELLS> struct StretchJob {
     const stretchParams& p;
-    Stage& stage;
+    Stage<TELLS>& stage;
     u64 from, first; // the stretch's first window, and its first row
     u32 windows;
     u64 copy; // of its slots
-    u32* marks;
+    u32 *marks, *rows; // rows: of slots, their positions
     u32 added, reused;
     static constexpr u32 IN_FLIGHT = 4;
     key k[IN_FLIGHT]; // rows of this thread
     value v[IN_FLIGHT];
+    u32 position[IN_FLIGHT];
 
-    __device__ __forceinline__ StretchJob(const stretchParams& p, Stage& stage, u64 first)
+    __device__ __forceinline__ StretchJob(const stretchParams& p, Stage<TELLS>& stage, u64 first)
         : p(p), stage(stage), from(block_index() * p.windows), first(first), copy((u64)dynamic_shared()), added(0), reused(0) {
         windows = (u32)(p.table.main.windows - from < p.windows ? p.table.main.windows - from : p.windows);
         marks = (u32*)(copy + p.windows * WINDOW_BYTES);
+        rows = marks + p.windows;
     }
     __device__ __forceinline__ u128* memory() const { return at<u128>(p.table.main.slots + from * WINDOW_BYTES); }
     __device__ __forceinline__ u32 words() const { return windows * (WINDOW_BYTES / 16); }
@@ -136,7 +143,7 @@ template <bool REPLACE> struct StretchJob {
         return there(w, window, k, v);
     }
     // put puts a row's pair into its first window, and tells whether it is in.
-    __device__ __forceinline__ bool put(key k, value v) {
+    __device__ __forceinline__ bool put(key k, value v, u32 position) {
         if (C::marks(k)) return false;
         Probe<C> h(p.table, k);
         u32 window = (u32)(h.window - from);
@@ -147,21 +154,30 @@ template <bool REPLACE> struct StretchJob {
         u64 index = (u64)window * C::WINDOW + slot;
         if (!p.empty) reused += A::key_of(load_relaxed(A::word_at(copy, index))) == C::TOMBSTONE;
         A::put(copy, index, k, v);
+        if constexpr (TELLS) rows[index] = position;
         return true;
+    }
+    // tell tells the row at a position, or those of some slots of a window, that their keys are new.
+    __device__ __forceinline__ void tell(u32 position) const { or_of_memory(at<u32>(p.told) + position / 32, 1u << position % 32); }
+    __device__ __forceinline__ void tell(u32 window, u32 slots) const {
+        if constexpr (TELLS)
+            for (; slots; slots &= slots - 1) tell(rows[window * C::WINDOW + (u32)lowest_bit(slots)]);
     }
 
     // Rows that find their window full are listed, and looked at again when all rows have come. Those that are too many for the list have a key of which
     // there are many, or belong to a table that is nearly full.
-    __device__ __forceinline__ void list(key k, value v) {
+    __device__ __forceinline__ void list(key k, value v, u32 position) {
         u32 n = add(&stage.full, 1u);
-        if (n < LISTED) stage.list(n, k, v);
-        else if (C::marks(k) || !there((u32)(Probe<C>(p.table, k).window - from), k, v)) leave(false, add_in_memory(at<u32>(p.left) + 1, 1u), k, v);
+        if (n < LISTED) stage.list(n, k, v, position);
+        else if (C::marks(k) || !there((u32)(Probe<C>(p.table, k).window - from), k, v))
+            leave(false, add_in_memory(at<u32>(p.left) + 1, 1u), k, v, position);
     }
     // leave gives a row to the kernel that comes behind.
-    __device__ __forceinline__ void leave(bool on, u32 number, key k, value v) const {
+    __device__ __forceinline__ void leave(bool on, u32 number, key k, value v, u32 position = 0) const {
         u64 to = on ? number : p.rows.n - 1 - number;
         at<key>(p.left_keys)[to] = k;
         output_value<C>(p.left_values, to, v);
+        if constexpr (TELLS) at<u32>(p.left_positions)[to] = position;
     }
     // look tells what becomes of a listed row once all windows are settled: it is in, or goes on with its second window, which its first is marked for, or
     // begins anew, because its window has room again or a tombstone.
@@ -194,7 +210,7 @@ template <bool REPLACE> struct StretchJob {
             if (l != IN) to = add(l == ON ? &stage.on : &stage.begin, 1u);
             block_sync();
             stage.reserve(p.left);
-            if (l != IN) leave(l == ON, stage.base[l != ON] + to, stage.k[i], stage.value_of(i));
+            if (l != IN) leave(l == ON, stage.base[l != ON] + to, stage.k[i], stage.value_of(i), stage.position_of(i));
         }
     }
 
@@ -205,6 +221,8 @@ template <bool REPLACE> struct StretchJob {
             u32 row = i + j * block_threads() + thread_index();
             k[j] = row < n ? input_key<C>(p.rows.keys, first + row) : key{};
             v[j] = row < n ? input_value<C>(p.rows.values, first + row) : value{};
+            if constexpr (TELLS) position[j] = row < n ? load_readonly(at<u32>(p.rows.positions) + first + row) : 0;
+            else position[j] = 0;
         }
     }
     // put_all puts all rows, the first of which were asked for. The lanes of a warp meet behind each row of theirs: lanes that go different ways, as those
@@ -215,9 +233,9 @@ template <bool REPLACE> struct StretchJob {
             if (i) ask(i, n);
 #pragma unroll
             for (u32 j = 0; j < IN_FLIGHT; j++) {
-                bool full = i + j * block_threads() + thread_index() < n && !put(k[j], v[j]);
+                bool full = i + j * block_threads() + thread_index() < n && !put(k[j], v[j], position[j]);
                 warp.sync();
-                if (full) list(k[j], v[j]);
+                if (full) list(k[j], v[j], position[j]);
                 warp.sync();
             }
         }
@@ -231,7 +249,7 @@ template <bool REPLACE> struct StretchJob {
                 u32 stay = settle(i, mark >> Mark::WAS, fresh);
                 if (stay != fresh) marks[i] = (mark >> Mark::WAS << Mark::WAS) | mark >> Mark::WAS | stay;
                 fresh = stay;
-            }
+            } else tell(i, fresh);
             added += (u32)popcount(fresh);
         }
     }
@@ -257,14 +275,19 @@ template <bool REPLACE> struct StretchJob {
     __device__ __forceinline__ u32 settle(u32 window, u32 was, u32 fresh) {
         Window w;
         w.load(true, copy + window * WINDOW_BYTES, 0);
-        if (!perhaps_twice(w)) return fresh;
+        u32 twice = 0;
+        if (perhaps_twice(w)) twice = fresh & again(w, fresh);
+        tell(window, fresh & ~twice);
+        return twice ? lay(window, was, fresh, fresh & ~twice) : fresh;
+    }
+    // again gives the slots whose key is in a fresh one before them.
+    static __device__ __forceinline__ u32 again(const Window& w, u32 fresh) {
         u32 twice = 0;
 #pragma unroll
         for (u32 j = 1; j < C::WINDOW; j++)
 #pragma unroll
             for (u32 i = 0; i < j; i++) twice |= (u32)(A::key_of(w.w[i]) == A::key_of(w.w[j])) << j & (fresh >> i & 1) << j;
-        twice &= fresh;
-        return twice ? lay(window, was, fresh, fresh & ~twice) : fresh;
+        return twice;
     }
     // lay puts those of the fresh pairs anew that stay: what stands behind a slot that becomes empty might not be found. It gives their slots.
     __device__ __forceinline__ u32 lay(u32 window, u32 was, u32 fresh, u32 stay) {
@@ -290,14 +313,13 @@ template <bool REPLACE> struct StretchJob {
     }
 };
 
-template <bool REPLACE> __device__ __forceinline__ void insert_stretch(const stretchParams& p) {
-    __shared__ Stage stage;
+template <bool REPLACE, bool TELLS> __device__ __forceinline__ void insert_stretch(const stretchParams& p, Stage<TELLS>& stage) {
     const u64* starts = at<u64>(p.rows.starts) + block_index();
     u64 first = load_readonly(starts);
     u32 n = (u32)(load_readonly(starts + 1) - first);
     if (!n) return;
     if (thread_index() == 0) stage.full = stage.added = stage.reused = 0;
-    StretchJob<REPLACE> job(p, stage, first);
+    StretchJob<REPLACE, TELLS> job(p, stage, first);
     job.ask(0, n);
     job.load();
     job.put_all(n);
@@ -317,12 +339,12 @@ template <bool REPLACE> __device__ __forceinline__ void insert_stretch(const str
 // Growth: a block builds a stretch of a new table from those windows of the old one in which keys stand whose first windows lie in it. Both
 // numbers are of the hash's high bits, so these are windows in a row. Keys differ, so nothing is settled. A pair that stands beyond its first
 // window in the old table is left over, too.
-struct GrowJob : StretchJob<false> {
+struct GrowJob : StretchJob<false, false> {
     u64 begin, own, end; // old windows: the first, before own, may be another block's, which takes from it what is left over
 
     // With n old windows and m new ones, a hash of h·2⁶⁴ is of windows h·n and h·m, rounded down. So one of the new windows a … b-1 is of the
     // old ones from a·n/m to b·n/m, rounded down and up. The host sees to it that products are below 2⁶³.
-    __device__ __forceinline__ GrowJob(const stretchParams& p, Stage& stage) : StretchJob<false>(p, stage, 0) {
+    __device__ __forceinline__ GrowJob(const stretchParams& p, Stage<false>& stage) : StretchJob<false, false>(p, stage, 0) {
         u64 n = p.old.windows, m = p.table.main.windows;
         begin = from * n / m;
         own = (from * n + m - 1) / m;
@@ -349,7 +371,7 @@ struct GrowJob : StretchJob<false> {
     __device__ __forceinline__ void leave_over(bool on, A::word pair) {
         key k = A::key_of(pair);
         value v = A::load_value(0, 0, 0, pair);
-        if (add(&stage.full, 1u) < LISTED) stage.list(on ? add(&stage.on, 1u) : LISTED - 1 - add(&stage.begin, 1u), k, v);
+        if (add(&stage.full, 1u) < LISTED) stage.list(on ? add(&stage.on, 1u) : LISTED - 1 - add(&stage.begin, 1u), k, v, 0);
         else leave(on, add_in_memory(at<u32>(p.left) + !on, 1u), k, v);
     }
     // move_all goes over the old windows. The lanes of a warp meet as in put_all, and leave pairs over together, which they read again.
@@ -397,7 +419,7 @@ struct GrowJob : StretchJob<false> {
 };
 
 WARPMAP_KERNEL_RESIDENT(grow_stretch, stretchParams, 6) {
-    __shared__ Stage stage;
+    __shared__ Stage<false> stage;
     if (thread_index() == 0) stage.full = stage.on = stage.begin = stage.added = 0;
     GrowJob job(p, stage);
     job.load();
@@ -410,6 +432,20 @@ WARPMAP_KERNEL_RESIDENT(grow_stretch, stretchParams, 6) {
 }
 
 #if WARPCORE_MAP
-WARPMAP_KERNEL(insert_stretch, stretchParams) { insert_stretch<true>(p); }
+WARPMAP_KERNEL(insert_stretch, stretchParams) {
+    __shared__ Stage<false> stage;
+    insert_stretch<true>(p, stage);
+}
 #endif
-WARPMAP_KERNEL(insert_stretch_new, stretchParams) { insert_stretch<false>(p); }
+WARPMAP_KERNEL(insert_stretch_new, stretchParams) {
+    __shared__ Stage<false> stage;
+    insert_stretch<false>(p, stage);
+}
+WARPMAP_KERNEL(insert_stretch_told, stretchParams) {
+    __shared__ Stage<true> stage;
+    insert_stretch<false>(p, stage);
+}
+// Turns the bits of what was told into flags: bits are few enough for the L2 cache, where each is set at random.
+WARPMAP_KERNEL(tell_rows, stretchParams) {
+    for (u64 i = grid_thread(); i < p.rows.n; i += grid_threads()) at<u8>(p.flags)[i] = load_memory(at<u32>(p.told) + i / 32) >> i % 32 & 1;
+}

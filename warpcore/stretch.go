@@ -22,6 +22,7 @@ type stretches struct {
 	late              frame.Late
 	replacing, adding device.Kernel[stretchParams]
 	growing           device.Kernel[stretchParams]
+	telling, flags    device.Kernel[stretchParams] // adding, with flags; and what writes these in the end
 }
 
 // stretchesFor has bounds by a model of the bytes that are moved.
@@ -43,7 +44,8 @@ func (c *core) insertStretches(st *device.Stream, k inserts, p insertParams, b f
 	if b.N < max(least, c.stretch.minRows) {
 		return 0, nil
 	}
-	grid, windows, ok := c.stretchGrid()
+	tells := b.Flags != 0
+	grid, windows, ok := c.stretchGrid(tells)
 	within := int64(math.Ceil(math.Sqrt(float64(grid.Blocks))))
 	if !ok || within > frame.MaxParts || grid.Blocks <= within {
 		return 0, nil
@@ -51,17 +53,27 @@ func (c *core) insertStretches(st *device.Stream, k inserts, p insertParams, b f
 	large := (grid.Blocks + within - 1) / within
 	regions := c.regions
 	regions.RegionRows, regions.PieceRows = max(1, least/(large*within)), max(regions.PieceRows, least)
-	lease, err := c.frame.Scratch(8)
+	kernel, bytes := *k.stretch, int64(8)
+	if tells {
+		kernel, bytes = c.stretch.telling, bytes+min(b.N, regions.PieceRows)/32*4+4
+	}
+	lease, err := c.frame.Scratch(bytes)
 	if err != nil {
+		if device.IsOutOfMemory(err) {
+			err = nil // the batch goes in as it is
+		}
 		return 0, err
 	}
 	defer lease.Done()
-	left := lease.Mem
+	left := lease.Mem.Slice(0, int(bytes))
 	q := stretchParams{Table: c.t, Windows: uint64(windows), Left: left.Addr()}
+	if tells {
+		q.Told = q.Left + 8
+	}
 	if empty {
 		q.Empty = 1
 	}
-	x := c.placement(false, nil)
+	x := c.placement(tells, nil)
 	x.Regions = &regions
 	x.Params = func(rows frame.Partition) any {
 		n := uint64(windows)
@@ -71,10 +83,16 @@ func (c *core) insertStretches(st *device.Stream, k inserts, p insertParams, b f
 		return &partitionParams{Table: c.t, Rows: rows, Inverse: math.MaxUint64/n + 1}
 	}
 	taken, err = c.kernel.partition.InFineOrder(&c.frame, st, c.kernel.within, x, b, large, within, func(o frame.Ordered, starts device.Slice[uint64], spare frame.Rows) error {
-		q.Rows = frame.Partition{Keys: o.Rows.Keys, Values: o.Rows.Values, N: uint64(o.Rows.N), Starts: starts.Addr()}
-		q.LeftKeys, q.LeftValues = spare.Keys, spare.Values
-		rest := insertParams{Table: c.t, Limit: p.Limit, Left: q.Left, Rows: frame.Placing{Keys: spare.Keys, Values: spare.Values, N: uint64(o.Rows.N)}}
-		err := errors.Join(left.Fill(st, 0), k.stretch.Launch(st, grid, &q), k.left.Launch(st, c.grid(max(1, o.Rows.N/leftShare)), &rest))
+		q.Rows = frame.Partition{Keys: o.Rows.Keys, Values: o.Rows.Values, Positions: o.Positions, N: uint64(o.Rows.N)}
+		q.Rows.Starts = starts.Addr()
+		q.LeftKeys, q.LeftValues, q.LeftPositions, q.Flags = spare.Keys, spare.Values, o.Spare, o.Rows.Flags
+		rest := insertParams{Table: c.t, Limit: p.Limit, Left: q.Left, Told: q.Told}
+		rest.Rows = frame.Placing{Keys: spare.Keys, Values: spare.Values, Positions: o.Spare, N: uint64(o.Rows.N)}
+		err := errors.Join(left.Fill(st, 0), kernel.Launch(st, grid, &q),
+			k.left.Launch(st, c.grid(max(1, o.Rows.N/leftShare)), &rest))
+		if tells && err == nil {
+			err = c.stretch.flags.Launch(st, c.grid(o.Rows.N), &q)
+		}
 		q.Empty = 0
 		return err
 	})
@@ -94,14 +112,14 @@ func (c *core) insertStretches(st *device.Stream, k inserts, p insertParams, b f
 
 // stretchGrid has a block for each stretch of the table, of so many windows; false where the table is small, or the
 // kernels are not for it, or not there.
-func (c *core) stretchGrid() (grid device.Grid, windows int64, ok bool) {
-	windows = c.cfg.stretchWindows(c.stretch.bytes)
+func (c *core) stretchGrid(tells bool) (grid device.Grid, windows int64, ok bool) {
+	windows = c.cfg.stretchWindows(c.stretch.bytes, tells)
 	if windows == 0 || int64(c.mem.Len()) < c.regions.MinBytes {
 		return grid, 0, false
 	}
 	info := c.frame.Device.Info()
 	grid.Blocks, grid.Threads = (int64(c.t.Main.Windows)+windows-1)/windows, stretchThreads
-	grid.Shared = int(windows) * (c.cfg.window*c.cfg.slotBytes() + 4)
+	grid.Shared = int(windows) * (c.cfg.window*c.cfg.slotBytes() + c.cfg.stretchMarks(tells))
 	if !info.CUDA() {
 		grid.Threads = frame.Threads
 	}
@@ -117,7 +135,7 @@ func (c *core) moveStretches(st *device.Stream, old *memory) (done bool, err err
 	if c.multi() || live < c.stretch.minMoved || live > math.MaxUint32 || over > 0 || product > math.MaxInt64 {
 		return false, nil
 	}
-	grid, windows, ok := c.stretchGrid()
+	grid, windows, ok := c.stretchGrid(false)
 	if !ok {
 		return false, nil
 	}
@@ -153,7 +171,8 @@ func (c *core) stretchProgram() *device.Program {
 func (c *core) loadStretches() bool {
 	return c.stretch.late.Load(c.frame.Device, c.stretchProgram, func(m *device.Module) error {
 		err := errors.Join(device.Bind(m, "insert_stretch_new", &c.stretch.adding),
-			device.Bind(m, "grow_stretch", &c.stretch.growing))
+			device.Bind(m, "grow_stretch", &c.stretch.growing), device.Bind(m, "tell_rows", &c.stretch.flags),
+			device.Bind(m, "insert_stretch_told", &c.stretch.telling))
 		if !c.cfg.set() {
 			err = errors.Join(err, device.Bind(m, "insert_stretch", &c.stretch.replacing))
 		}

@@ -39,6 +39,13 @@ func TestStretches(t *testing.T) {
 			{Capacity: 3000, Hash: kernel.HashIdentity}} {
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
 				seed := uint64(i)
+				tabletest.Set(func(d *device.Device, o table.Options) (table.Set[uint32], error) {
+					s, err := NewSet[uint32](d, Options{Options: o})
+					if err == nil {
+						inStretches(s.core, 2<<10)
+					}
+					return s, err
+				}).Churn(t, d, o, seed, 30, 2500)
 				tabletest.Map(stretched[uint32, uint32](Auto)).Churn(t, d, o, seed, 30, 2500)
 				if o.Hash != 0 && !testenv.Long() {
 					return // a compilation for each
@@ -50,8 +57,8 @@ func TestStretches(t *testing.T) {
 	})
 }
 
-// stretchHistory inserts, by batches with equal keys and reserved ones, and deletes, beside a Go map. InsertNew is without flags: those would not go
-// stretch by stretch.
+// stretchHistory inserts, by batches with equal keys and reserved ones, and deletes, beside a Go map. Half of the
+// rounds ask which rows were new.
 func stretchHistory[K uint32 | uint64](d *device.Device, o table.Options, bytes int, rng *rand.Rand, rows, rounds int) error {
 	m, err := New[K, K](d, Options{Options: o, Layout: Packed})
 	if err != nil {
@@ -109,16 +116,24 @@ func stretchRound[K uint32 | uint64](d *device.Device, m *Map[K, K], s *Set[K], 
 		return err
 	}
 	defer v.Free()
+	var added [2]device.Slice[bool]
+	for i := range added {
+		if round%4 < 2 {
+			break
+		}
+		if added[i], err = device.From(d, slices.Repeat([]bool{true}, len(keys))); err != nil {
+			return err
+		}
+		defer added[i].Free()
+	}
 	insert := m.InsertOn
 	if round%2 == 1 {
-		insert = func(st *device.Stream, k, v device.Slice[K]) error {
-			return m.InsertNewOn(st, k, v, device.Slice[bool]{})
-		}
+		insert = func(st *device.Stream, k, v device.Slice[K]) error { return m.InsertNewOn(st, k, v, added[0]) }
 	}
 	if err := insert(nil, k, v); err != nil {
 		return err
 	}
-	if err := s.InsertOn(nil, k, device.Slice[bool]{}); err != nil {
+	if err := s.InsertOn(nil, k, added[1]); err != nil {
 		return err
 	}
 	got, found, in := make([]K, len(keys)), make([]bool, len(keys)), make([]bool, len(keys))
@@ -139,6 +154,16 @@ func stretchRound[K uint32 | uint64](d *device.Device, m *Map[K, K], s *Set[K], 
 			return fmt.Errorf("key %#x has %#x, which is no value of its batch", k, got[i])
 		}
 	}
+	if round%4 == 3 {
+		if err := toldOnce(added[0], keys, values, got, model); err != nil {
+			return fmt.Errorf("the map: %w", err)
+		}
+	}
+	if round%4 >= 2 {
+		if err := toldOnce(added[1], keys, nil, nil, model); err != nil {
+			return fmt.Errorf("the set: %w", err)
+		}
+	}
 	for i, k := range keys {
 		model[k] = got[i]
 	}
@@ -156,9 +181,38 @@ func stretchRound[K uint32 | uint64](d *device.Device, m *Map[K, K], s *Set[K], 
 	return nil
 }
 
+// toldOnce tells whether one row of each key that is not in the model was told to be new, and its value is what got
+// has.
+func toldOnce[K uint32 | uint64](added device.Slice[bool], keys, values, got []K, model map[K]K) error {
+	told, err := added.Host(nil)
+	if err != nil {
+		return err
+	}
+	times := map[K]int{}
+	for i, k := range keys {
+		times[k] += 0
+		if !told[i] {
+			continue
+		}
+		if times[k]++; got != nil && got[i] != values[i] {
+			return fmt.Errorf("row %d is told that its key %#x is new, and has not its value", i, k)
+		}
+	}
+	for k, n := range times {
+		want := 1
+		if _, in := model[k]; in {
+			want = 0
+		}
+		if n != want {
+			return fmt.Errorf("%d rows of key %#x are told that it is new, not %d", n, k, want)
+		}
+	}
+	return nil
+}
+
 func TestStretchHistory(t *testing.T) {
 	onDevices(t, func(t *testing.T, d *device.Device) {
-		must(t, stretchHistory[uint32](d, table.Options{Capacity: 3000}, 1<<10, rand.New(rand.NewPCG(1, 1)), 3000, 8))
+		must(t, stretchHistory[uint32](d, table.Options{Capacity: 3000}, 2<<10, rand.New(rand.NewPCG(1, 1)), 3000, 8))
 		must(t, stretchHistory[uint64](d, table.Options{Capacity: 20000, LoadFactor: 0.95}, 4<<10, rand.New(rand.NewPCG(1, 2)), 8000, 6))
 		if d.Info().CUDA() { // stretches as large as elsewhere
 			must(t, stretchHistory[uint32](d, table.Options{Capacity: 1 << 18}, stretchBytes, rand.New(rand.NewPCG(1, 4)), 400000, 4))
@@ -206,7 +260,8 @@ func TestStretchesOfWideKeys(t *testing.T) {
 func TestStretchesUnderStress(t *testing.T) {
 	stress := func(seed uint64) error {
 		rng := rand.New(rand.NewPCG(seed, 7))
-		return stretchHistory[uint32](openFor(t, "cpu", device.WithStress(seed)), table.Options{Capacity: 1000}, 1<<10, rng, 1000, 4)
+		d := openFor(t, "cpu", device.WithStress(seed))
+		return stretchHistory[uint32](d, table.Options{Capacity: 1000}, 2<<10, rng, 1000, 4)
 	}
 	t.Run("seeds", func(t *testing.T) {
 		for seed := range uint64(testenv.Seeds(40)) {
@@ -218,12 +273,16 @@ func TestStretchesUnderStress(t *testing.T) {
 	text := stretchCU
 	defer func() { stretchCU = text }()
 	for name, c := range map[string][2]string{
-		"equal keys both stand":                    {"return twice ? lay(window, was, fresh, fresh & ~twice) : fresh;", "return fresh;"},
+		"equal keys both stand":                    {"twice = fresh & again(w, fresh);", "twice = 0;"},
 		"a window is written before it is settled": {"    job.settle();\n", ""},
 		"a slot becomes empty before others": {"u32 slot = Mark::nearest(~taken & Mark::ALL, Probe<C>(p.table, A::key_of(pair)).first_slot());",
 			"u32 slot = 31 - (u32)leading_zeros(~taken & Mark::ALL);"},
-		"rows that are left over are forgotten": {"if (l != IN) leave(l == ON, stage.base[l != ON] + to, stage.k[i], stage.value_of(i));", ""},
+		"rows that are left over are forgotten": {"if (l != IN) leave(l == ON,", "if (false) leave(l == ON,"},
 		"tombstones are taken in full windows":  {"if (!empty) keys = ALL;", ""},
+		"all rows of a new key are told":        {"tell(window, fresh & ~twice);", "tell(window, fresh);"},
+		"a key's only row is not told":          {"} else tell(i, fresh);", "}"},
+		"rows that are left over are others'":   {"_positions)[to] = position;", "_positions)[to] = position ^ 1;"},
+		"a listed row is told as another":       {"position[i] = from;", "position[i] = from ^ 1;"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if n := strings.Count(text, c[0]); n != 1 {
