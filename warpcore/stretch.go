@@ -30,6 +30,9 @@ func stretchesFor(info device.Info) stretches {
 	return s
 }
 
+// mostPiece is how many rows go in at once, at most: kernels number what is left over of them with 32 bits.
+const mostPiece = 1 << 31
+
 // leftShare: on average, one row in so many at most is left over, so the grid for these is as for so many.
 const leftShare = 8
 
@@ -44,7 +47,7 @@ func (c *core) insertStretches(st *device.Stream, k inserts, p insertParams, b f
 	within := int64(math.Ceil(math.Sqrt(float64(parts))))
 	large := (parts + within - 1) / within
 	least := c.capacity() / s.rowShare // each piece reads and writes the whole table
-	if b.N < least || within > frame.MaxParts || large < 2 {
+	if b.N < least || least > mostPiece || within > frame.MaxParts || large < 2 {
 		return 0, nil
 	}
 	grid := device.Grid{Blocks: parts, Threads: stretchThreads, Shared: int(windows) * (c.cfg.window*c.cfg.slotBytes() + 4)}
@@ -55,7 +58,7 @@ func (c *core) insertStretches(st *device.Stream, k inserts, p insertParams, b f
 		return 0, nil
 	}
 	regions := c.regions
-	regions.RegionRows, regions.PieceRows = max(1, least/(large*within)), max(regions.PieceRows, least)
+	regions.RegionRows, regions.PieceRows = max(1, least/(large*within)), min(max(regions.PieceRows, least), mostPiece)
 	lease, err := c.frame.Scratch(8)
 	if err != nil {
 		return 0, err
