@@ -60,7 +60,9 @@ func (c *core) insertStretches(st *device.Stream, k inserts, p insertParams, b f
 	regions := c.regions
 	regions.RegionRows, regions.PieceRows = max(1, least/(large*within)), min(max(regions.PieceRows, least), mostPiece)
 	lease, err := c.frame.Scratch(8)
-	if err != nil {
+	if device.IsOutOfMemory(err) { // the batch goes in as it is
+		return 0, nil
+	} else if err != nil {
 		return 0, err
 	}
 	defer lease.Done()
