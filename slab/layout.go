@@ -141,15 +141,12 @@ type stretchParams struct {
 }
 
 const (
-	stretchBytes   = 32 << 10 // of shared memory, of a stretch
-	stretchLarger  = 48 << 10 // the same, if so there are few enough stretches to be counted in one pass
-	stretchListed  = 1 << 9   // rows that a block lists whose base slabs are full
-	stretchThreads = 256      // of a block
-	stretchBeside  = 1 << 10  // of shared memory: counters, what block-wide functions have
+	stretchBytes   = 32 << 10              // of shared memory, of a stretch
+	stretchLarger  = 48 << 10              // the same, if so there are few enough stretches to be counted in one pass
+	stretchListed  = 1 << 10               // rows that a block lists whose base slabs are full
+	stretchBeside  = 4*stretchListed + 256 // of shared memory: the list, and counters
+	stretchThreads = 256                   // of a block
 )
-
-// stretchFixed is the shared memory of a block beside its stretch: listed rows, and what is small.
-func (c config) stretchFixed() int { return stretchListed*(c.keyBytes+c.valueBytes) + stretchBeside }
 
 // stretchBucketBytes is the shared memory of a bucket: its base slab, and its mark.
 const stretchBucketBytes = slabBytes + 4

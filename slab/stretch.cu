@@ -28,13 +28,12 @@ static_assert(C::SLOTS < 1u << (32 - WAS), "they fit");
 
 // What a block has in shared memory beside its copy of the stretch, behind which are the marks.
 struct Stage {
-    u32 full; // rows that found their base slab full, the first of which are listed
-    key k[LISTED];
-    value v[C::VALUE_BYTES ? LISTED : 1];
+    u32 full;        // rows that found their base slab full,
+    u32 row[LISTED]; // the first of which are listed, by their numbers in the stretch
     u32 on, begin, base[2]; // of these, those that go on behind the base slab, and that begin anew; and where both go
     u32 added, flushed;
 };
-static_assert(sizeof(Stage) <= LISTED * (C::KEY_BYTES + C::VALUE_BYTES) + SLAB_STRETCH_BESIDE, "as the host expects");
+static_assert(sizeof(Stage) <= SLAB_STRETCH_BESIDE, "as the host expects");
 
 // The copy of base slabs. The 16-byte parts of each slab are in an order of its own, so that lanes that are at one slot of different slabs use different
 // banks.
@@ -74,6 +73,7 @@ struct Copy {
     // keep moves those pairs together whose bits are set, of the first n, in their order. It gives their number; the slots behind become empty.
     __device__ __forceinline__ u32 keep(u32 bucket, u32 n, u32 which) const {
         u32 kept = 0;
+#pragma unroll 1
         for (u32 slot = 0; slot < n; slot++) {
             if (!(which >> slot & 1)) continue;
             if (kept != slot) {
@@ -82,6 +82,7 @@ struct Copy {
             }
             kept++;
         }
+#pragma unroll 1
         for (u32 slot = kept; slot < n; slot++) store_relaxed(word_at(bucket, slot), A::free_word(word(), false));
         return kept;
     }
@@ -144,6 +145,7 @@ template <bool REPLACE> struct StretchJob {
 
     // there tells whether the key is in the first n slots; then it has the value.
     __device__ __forceinline__ bool there(u32 bucket, u32 n, key k, value v) const {
+#pragma unroll 1
         for (u32 part = 0; part * Copy::WORDS < n; part++) {
             word w[Copy::WORDS];
             copy.read(bucket, part, w);
@@ -174,12 +176,15 @@ template <bool REPLACE> struct StretchJob {
 
     // Rows that find their base slab full are listed, and looked at again when all rows have come. Those that are too many for the list have a key of which
     // there are many, or belong to a table whose chains are long.
-    __device__ __forceinline__ void list(key k, value v) {
+    __device__ __forceinline__ void list(u32 row) {
         u32 n = add(&stage.full, 1u);
         if (n < LISTED) {
-            stage.k[n] = k;
-            if constexpr (C::VALUE_BYTES > 0) stage.v[n] = v;
-        } else if (C::marks(k) || !there(bucket_of(k), C::SLOTS, k, v)) leave(false, add_in_memory(at<u32>(p.left) + 1, 1u), k, v);
+            stage.row[n] = row;
+            return;
+        }
+        key k = input_key<C>(p.rows.keys, first + row);
+        value v = input_value<C>(p.rows.values, first + row);
+        if (C::marks(k) || !there(bucket_of(k), C::SLOTS, k, v)) leave(false, add_in_memory(at<u32>(p.left) + 1, 1u), k, v);
     }
     // leave gives a row to the kernel that comes behind.
     __device__ __forceinline__ void leave(bool on, u32 number, key k, value v) const {
@@ -196,12 +201,9 @@ template <bool REPLACE> struct StretchJob {
         if (there(bucket, n, k, v)) return IN;
         if (n < C::SLOTS) return BEGINS;
         bool dead = false;
+#pragma unroll 1
         for (u32 i = 0; !p.empty && p.table.tombstones && i < n; i++) dead |= copy.key_at(bucket, i) == C::TOMBSTONE;
         return dead ? BEGINS : ON;
-    }
-    __device__ __forceinline__ value listed_value(u32 i) const {
-        if constexpr (C::VALUE_BYTES == 0) return value{};
-        else return stage.v[i];
     }
     // leave_listed is for all threads.
     __device__ __forceinline__ void leave_listed() {
@@ -210,7 +212,10 @@ template <bool REPLACE> struct StretchJob {
             if (thread_index() == 0) stage.on = stage.begin = 0;
             block_sync();
             u32 i = turn + thread_index(), to = 0;
-            Left l = i < n ? look(stage.k[i], listed_value(i)) : IN;
+            u64 row = first + (i < n ? stage.row[i] : 0);
+            key k = input_key<C>(p.rows.keys, row);
+            value v = input_value<C>(p.rows.values, row);
+            Left l = i < n ? look(k, v) : IN;
             if (l != IN) to = add(l == ON ? &stage.on : &stage.begin, 1u);
             block_sync();
             if (thread_index() < 2) {
@@ -218,7 +223,7 @@ template <bool REPLACE> struct StretchJob {
                 if (rows) stage.base[thread_index()] = add_in_memory(at<u32>(p.left) + thread_index(), rows);
             }
             block_sync();
-            if (l != IN) leave(l == ON, stage.base[l != ON] + to, stage.k[i], listed_value(i));
+            if (l != IN) leave(l == ON, stage.base[l != ON] + to, k, v);
         }
     }
 
@@ -232,18 +237,19 @@ template <bool REPLACE> struct StretchJob {
         }
     }
     // put_all puts all rows, the first of which were asked for. The lanes of a warp meet behind each row of theirs: lanes that go different ways would not
-    // come together again by themselves.
+    // come together again by themselves. Rows that are to be listed, which are few, are read again, so that the code for them stands once.
     __device__ __forceinline__ void put_all(u32 n) {
         tile<32, true> warp;
         for (u32 i = 0; i < n; i += IN_FLIGHT * block_threads()) {
             if (i) ask(i, n);
+            u32 full = 0;
 #pragma unroll
             for (u32 j = 0; j < IN_FLIGHT; j++) {
-                bool full = i + j * block_threads() + thread_index() < n && !put(k[j], v[j]);
-                warp.sync();
-                if (full) list(k[j], v[j]);
+                if (i + j * block_threads() + thread_index() < n && !put(k[j], v[j])) full |= 1u << j;
                 warp.sync();
             }
+            for (; full; full &= full - 1) list(i + (u32)lowest_bit(full) * block_threads() + thread_index());
+            warp.sync();
         }
     }
 
@@ -272,8 +278,10 @@ template <bool REPLACE> struct StretchJob {
     // twice gives those slots of the new ones whose key stands in one before them.
     __device__ __forceinline__ u32 twice(u32 bucket, u32 was, u32 n) const {
         u32 slots = 0;
+#pragma unroll 1
         for (u32 j = was + 1; j < n; j++) {
             key k = copy.key_at(bucket, j);
+#pragma unroll 1
             for (u32 i = was; i < j; i++) slots |= (u32)(copy.key_at(bucket, i) == k) << j;
         }
         return slots;

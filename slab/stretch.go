@@ -60,14 +60,12 @@ func (c *core) insertStretches(st *device.Stream, k device.Kernel[insertParams],
 			buckets, within, large = n, w, l
 		}
 	}
-	if within > frame.MaxParts || large < 2 {
-		return 0, nil
-	}
 	grid := device.Grid{Blocks: (c.buckets() + buckets - 1) / buckets, Threads: stretchThreads, Shared: int(buckets) * stretchBucketBytes}
 	if !c.frame.Device.Info().CUDA() {
 		grid.Threads = frame.Threads
 	}
-	if grid.Shared+c.cfg.stretchFixed() > int(c.frame.Device.Info().Shared) || !c.loadStretches() {
+	fits := grid.Shared+stretchBeside <= int(c.frame.Device.Info().Shared)
+	if !fits || within > frame.MaxParts || large < 2 || !c.loadStretches() {
 		return 0, nil
 	}
 	regions := c.regions
