@@ -68,12 +68,11 @@ func (c *core) insertStretches(st *device.Stream, k device.Kernel[insertParams],
 	if !fits || within > frame.MaxParts || large < 2 || !c.loadStretches() {
 		return 0, nil
 	}
-	regions := c.regions
-	regions.RegionRows, regions.PieceRows = max(1, least/(large*within)), max(regions.PieceRows, least)
 	lease, err := c.frame.Scratch(8)
-	if device.IsOutOfMemory(err) {
-		return 0, nil
-	} else if err != nil {
+	if err != nil {
+		if device.IsOutOfMemory(err) { // the batch goes in as it is
+			err = nil
+		}
 		return 0, err
 	}
 	defer lease.Done()
@@ -82,6 +81,8 @@ func (c *core) insertStretches(st *device.Stream, k device.Kernel[insertParams],
 	if c.counters.Seen.Inserted == 0 { // all slabs are clear: whatever inserts is seen before another does
 		q.Empty = 1
 	}
+	regions := c.regions
+	regions.RegionRows, regions.PieceRows = max(1, least/(large*within)), max(regions.PieceRows, least)
 	x := frame.Placement{Regions: &regions, KeyBytes: c.cfg.keyBytes, ValueBytes: c.cfg.valueBytes, Params: func(rows frame.Partition) any {
 		n := uint64(buckets)
 		if rows.Within == 0 {

@@ -223,6 +223,32 @@ func TestStretchesOfFewKeys(t *testing.T) {
 	})
 }
 
+// Where memory is short, batches go in by smaller pieces, or as they are.
+func TestStretchesInLittleMemory(t *testing.T) {
+	for share, taken := range map[int64]bool{8: true, 1 << 20: false} {
+		d := openCPU(t, device.WithMemory(256<<10))
+		m, err := New[uint32, uint32](d, Options{Options: table.Options{Capacity: 4000}})
+		must(t, err)
+		inStretches(m.core, smallStretch)
+		m.core.regions.PieceRows, m.core.regions.MemoryShare = 1<<20, share
+		keys := make([]uint32, 4000)
+		for i := range keys {
+			keys[i] = uint32(i)
+		}
+		must(t, m.Insert(keys, keys))
+		must(t, m.Check())
+		if n, err := m.Len(); err != nil || n != len(keys) {
+			t.Error(n, err)
+		}
+		s, err := m.Stats()
+		must(t, err)
+		if inOrder := s.ScratchBytes > 8<<10; inOrder != taken || s.ScratchBytes > 32<<10 {
+			t.Errorf("%d bytes of scratch memory", s.ScratchBytes)
+		}
+		must(t, m.Close())
+	}
+}
+
 // A table that may not grow refuses what finds no slab, though most of the batch went in stretch by stretch. The positions are exact. The keys are of few
 // buckets, always the same or others with each batch, whose chains use up all slabs while most base slabs are free.
 func stretchesRefuse(d *device.Device, seed uint64) error {
