@@ -50,8 +50,8 @@
 // In the paper's pseudocode an insert takes the first empty or deleted slot that it meets, so an insert beside a delete
 // can leave a key twice. A deletion is a plain store, which can hit another pair. Here:
 //
-//   - Empty slots are taken strictly in the order of the list, and only Flush makes empty slots again, or what flushes as
-//     part of a large batch: both have the table to themselves. If something may
+//   - Empty slots are taken strictly in the order of the list, and only Flush makes empty slots again, or a large batch
+//     that flushes: both have the table to themselves. If something may
 //     be erased at the same time (mixed, and the device's own insert), tombstones are not used again. So two inserts of
 //     one key come to the same slot, by compare-and-swap, and the loser looks again from that slab on. The insert has
 //     seen that the slots before the first empty one do not hold the key, and they can no longer come to hold it.
@@ -109,9 +109,9 @@
 // in as they are. (Of Go slices, InsertNew and a Set's Insert always have flags, which they count.) So do batches of
 // which most pairs are in one part of the table, because a key comes again and again.
 //
-// At load factor 0.7, a pair of 4+4 bytes moves 56 bytes of memory, all in streams, and one of 8+8 bytes 114: its key is
-// read to be counted, the pair is read three times and written twice, and has 12 or 26 bytes of base slabs. By regions
-// that is 60 and 100, but each pair also reads 128 bytes from the L2 cache, and swaps a word there.
+// At load factor 0.7, a pair of 4+4 bytes moves 56 bytes of memory, all in streams, and one of 8+8 bytes 114: its key
+// is read to be counted, the pair is read three times and written twice, and has 12 or 26 bytes of base slabs. By
+// regions that is 60 and 116, but each pair also reads 128 bytes from the L2 cache, and swaps a word there.
 //
 // # Updates and choices
 //

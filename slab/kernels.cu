@@ -50,8 +50,8 @@ WARPMAP_PARTITION(partitionParams, key, value, u32, region_of)
 #if !SLAB_MULTI
 WARPMAP_PARTITION_WITHIN(partitionParams, key, value, region_of)
 
-// Rows that stretches left over: see stretch.cu. Those of the front go on behind their base slabs, and those of the end begin anew. A row that finds no
-// slab is only counted: then the host has the batch go in as it is.
+// Rows that stretches left over: see stretch.cu. Those of the front go on behind their base slabs, and those of the end begin anew.
+// A row that finds no slab is only counted: then the host has the batch go in as it is.
 template <u32 KIND> struct LeftJob : InsertJob<KIND> {
     typedef InsertJob<KIND> Insert;
     typedef PairItem Item;

@@ -118,8 +118,8 @@ type insertParams struct {
 	Rows    frame.Placing
 	When    uint64 // of insert_if: bytes
 	NoSlabs uint64 // 1: no new slabs are taken
-	// Left, of insert_left, is the address of two u32: how many rows at the front of Rows were left over that go on behind their
-	// base slabs, and how many at the end that begin anew.
+	// Left, of insert_left, is the address of two u32: how many rows at the front of Rows were left over that go on
+	// behind their base slabs, and how many at the end that begin anew.
 	Left uint64
 }
 
@@ -215,7 +215,8 @@ type forEachParams struct {
 const histogramBins = len(table.Stats{}.Probes)
 
 func layouts() []any {
-	return []any{Alloc{}, Table{}, Counters{}, insertParams{}, partitionParams{}, stretchParams{}, mixedParams{}, findParams{}, findAllParams{}, slabsParams{}}
+	return []any{Alloc{}, Table{}, Counters{}, insertParams{}, partitionParams{}, stretchParams{}, mixedParams{},
+		findParams{}, findAllParams{}, slabsParams{}}
 }
 
 func defines() []device.Define {

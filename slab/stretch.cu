@@ -1,10 +1,10 @@
-// Large batches, stretch by stretch: a block takes the base slabs of a stretch of buckets into shared memory, puts those pairs there for which their
-// base slabs have room, and writes them back. So memory sees streams alone. A pair whose base slab is full is left over: it goes on a list, for a
-// kernel of kernels.cu, which goes on along the chain.
+// Large batches, stretch by stretch: a block takes the base slabs of a stretch of buckets into shared memory, puts those pairs there for
+// which their base slabs have room, and writes them back. So memory sees streams alone. A pair whose base slab is full is left over: it
+// goes on a list, for a kernel of kernels.cu, which goes on along the chain.
 //
-// Empty slots are the last of a slab, so a bucket has a counter: an addition gives a row the next slot, which is the row's from then on. Before that, the
-// row looks for its key among the pairs from before. Rows of one key may stand beside one another until all rows have come. Then each slab is looked
-// at once, and one pair of a key stays.
+// Empty slots are the last of a slab, so a bucket has a counter: an addition gives a row the next slot, which is the row's from then on.
+// Before that, the row looks for its key among the pairs from before. Rows of one key may stand beside one another until all rows have
+// come. Then each slab is looked at once, and one pair of a key stays.
 #include "config.h" // struct config: what this table holds
 #include "items.cuh"
 #include "layout.h"
@@ -35,8 +35,8 @@ struct Stage {
 };
 static_assert(sizeof(Stage) <= SLAB_STRETCH_BESIDE, "as the host expects");
 
-// The copy of base slabs. The 16-byte parts of each slab are in an order of its own, so that lanes that are at one slot of different slabs use different
-// banks.
+// The copy of base slabs. The 16-byte parts of each slab are in an order of its own, so that lanes that are at one slot of different slabs
+// use different banks.
 struct Copy {
     static constexpr u32 PARTS = SLAB_BYTES / 16, WORDS = 16 / C::SLOT_BYTES; // of a slab, and of a part
     u64 slabs;
@@ -174,8 +174,8 @@ template <bool REPLACE> struct StretchJob {
         return true;
     }
 
-    // Rows that find their base slab full are listed, and looked at again when all rows have come. Those that are too many for the list have a key of which
-    // there are many, or belong to a table whose chains are long.
+    // Rows that find their base slab full are listed, and looked at again when all rows have come. Those that are too many for the list
+    // have a key of which there are many, or belong to a table whose chains are long.
     __device__ __forceinline__ void list(u32 row) {
         u32 n = add(&stage.full, 1u);
         if (n < LISTED) {
@@ -192,8 +192,8 @@ template <bool REPLACE> struct StretchJob {
         at<key>(p.left_keys)[to] = k;
         output_value<C>(p.left_values, to, v);
     }
-    // look tells what becomes of a listed row once all slabs are settled: it is in, or goes on behind its base slab, or begins anew, because that has room
-    // again or a tombstone.
+    // look tells what becomes of a listed row once all slabs are settled: it is in, or goes on behind its base slab, or begins anew,
+    // because that has room again or a tombstone.
     enum Left { IN, ON, BEGINS };
     __device__ __forceinline__ Left look(key k, value v) const {
         if (C::marks(k)) return BEGINS;
@@ -236,8 +236,9 @@ template <bool REPLACE> struct StretchJob {
             v[j] = row < n ? input_value<C>(p.rows.values, first + row) : value{};
         }
     }
-    // put_all puts all rows, the first of which were asked for. The lanes of a warp meet behind each row of theirs: lanes that go different ways would not
-    // come together again by themselves. Rows that are to be listed, which are few, are read again, so that the code for them stands once.
+    // put_all puts all rows, the first of which were asked for. The lanes of a warp meet behind each row of theirs: lanes that go
+    // different ways would not come together again by themselves. Rows that are to be listed, which are few, are read again, so that the
+    // code for them stands once.
     __device__ __forceinline__ void put_all(u32 n) {
         tile<32, true> warp;
         for (u32 i = 0; i < n; i += IN_FLIGHT * block_threads()) {
