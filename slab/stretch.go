@@ -27,11 +27,14 @@ type stretches struct {
 // costs otherwise.
 func stretchesFor(info device.Info) stretches {
 	s := stretches{minRows: 1 << 22, bucketRows: 2, leftMost: 4, bytes: stretchBytes, larger: stretchLarger}
-	if !info.CUDA() {
+	if !info.CUDA() || !stretchesMeasured {
 		s.minRows = math.MaxInt64
 	}
 	return s
 }
+
+// stretchesMeasured tells whether a GPU has shown that stretches are faster there. Before that no batch goes in by them.
+const stretchesMeasured = false
 
 // leftShare: on average, one row in so many at most is left over, so the grid for these is as for so many.
 const leftShare = 8
