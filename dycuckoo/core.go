@@ -219,7 +219,9 @@ func (c *core) begin() error {
 	c.frame.MaxBytes = c.opts.MaxBytes
 	c.regions = frame.RegionsFor(c.frame.Device.Info(), regionsFrom, regionRows)
 	c.regions.PowerOfTwo = true
-	c.staged, c.mostRows, c.rangedFrom, c.mostListed = stagedFor(c.frame.Device.Info()), mostRows, rangedFrom, math.MaxInt64
+	info := c.frame.Device.Info()
+	c.staged.rule = frame.StretchesFor(info, 8, int64(info.Multiprocessors/2))
+	c.mostRows, c.rangedFrom, c.mostListed = mostRows, rangedFrom, math.MaxInt64
 	c.lastStep = lastStep(c.d())
 	if err := c.compile(); err != nil {
 		return err

@@ -3,7 +3,6 @@ package dycuckoo
 import (
 	_ "embed"
 	"errors"
-	"math"
 	"math/bits"
 
 	"github.com/warpmap/warpmap/device"
@@ -15,21 +14,9 @@ var stagedCU string
 
 // staged are the inserts of staged.cu, and when they are used. A stretch of each subtable fits the shared memory of a block.
 type staged struct {
-	minRows           int64 // of a batch
-	rowShare          int64 // of a batch for the table's slots: the whole table is read and written
-	blocks            int   // at least: for each stretch there is one
+	rule              frame.Stretches
 	late              frame.Late
 	replacing, adding device.Kernel[stagedParams]
-}
-
-// stagedFor has bounds by a model of the bytes that are moved. On an H200, 100 million pairs of 8 bytes into a table of the right size go in at
-// 19 G/s so, and at 13 otherwise; how small a batch may be for that has not been measured.
-func stagedFor(info device.Info) staged {
-	s := staged{minRows: 1 << 22, rowShare: 8, blocks: info.Multiprocessors / 2}
-	if !info.CUDA() {
-		s.minRows = math.MaxInt64
-	}
-	return s
 }
 
 // stretchesOf is the binary logarithm of how many stretches the smallest subtable has; negative if it is not one.
@@ -53,16 +40,13 @@ func (c *core) partitionParams(t Table) func(rows frame.Partition) any {
 func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b frame.Rows, empty bool) (taken int64, err error) {
 	s := &c.staged
 	shift := c.stretchesOf()
-	if c.cfg.layout != Packed || b.N < s.minRows || b.Flags != 0 || p.Rows.Attempt != 0 || shift < 1 || shift >= stretchBits {
+	if c.cfg.layout != Packed || b.Flags != 0 || p.Rows.Attempt != 0 || shift < 1 || shift >= stretchBits {
 		return 0, nil
 	}
-	// Each piece reads and writes the whole table, by a block for each stretch.
-	least := c.capacity() / s.rowShare
-	if min(b.N, c.regions.PieceRows) < least || 1<<shift < s.blocks {
+	fine, ok := s.rule.Fine(c.regions, b.N, c.capacity(), 1<<shift, 0)
+	if !ok {
 		return 0, nil
 	}
-	regions := c.regions
-	regions.RegionRows = max(1, least>>shift)
 	share := c.step.total(c.d()) >> shift // buckets of a region
 	grid := device.Grid{Blocks: 1 << shift, Threads: stagedThreads, Shared: int(share) * (c.cfg.bucketBytes + filterBits/8 + fillBytes)}
 	most := int(c.frame.Device.Info().Shared) - stagedFixed
@@ -92,14 +76,13 @@ func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b fram
 	q.Table = c.table()
 	q.List, q.Limit = list.Addr(), limit
 	rest := insertParams{Table: q.Table, List: q.List, Limit: q.Limit, Capacity: uint64(c.capacity())}
-	large := (shift + 1) / 2
 	insert := s.replacing
 	if k == &c.kernel.adding {
 		insert = s.adding
 	}
 	taken, err = c.kernel.partition.InFineOrder(&c.frame, st, c.kernel.within, frame.Placement{
-		Regions: &regions, KeyBytes: c.cfg.keyBytes, ValueBytes: c.cfg.valueBytes, Params: c.partitionParams(q.Table),
-	}, b, 1<<large, 1<<(shift-large), func(o frame.Ordered, starts device.Slice[uint64], _ frame.Rows) error {
+		Regions: &fine.Regions, KeyBytes: c.cfg.keyBytes, ValueBytes: c.cfg.valueBytes, Params: c.partitionParams(q.Table),
+	}, b, fine.Large, fine.Within, func(o frame.Ordered, starts device.Slice[uint64], _ frame.Rows) error {
 		q.Rows, q.Starts = p.Rows.Of(o), starts.Addr()
 		err := list.Slice(0, 4*listHead).Fill(st, 0)
 		if err == nil {

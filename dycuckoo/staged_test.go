@@ -16,7 +16,7 @@ import (
 
 // stageAll makes a table stage every batch, in pieces; stretches of two subtables fit the CPU's shared memory.
 func stageAll[K, V any](m *Map[K, V]) {
-	m.core.staged.minRows, m.core.staged.rowShare, m.core.staged.blocks = 1, 1<<40, 0
+	m.core.staged.rule = frame.Stretches{MinRows: 1, SlotShare: 1 << 40}
 	m.core.regions = frame.Regions{MinBytes: 1 << 60, RegionBytes: 1 << 20, MinRows: 1 << 12, PieceRows: 1 << 13, MemoryShare: 8, PowerOfTwo: true}
 }
 
@@ -226,14 +226,14 @@ func TestStagedRebuild(t *testing.T) {
 func TestStagedAfterErrors(t *testing.T) {
 	d := open(t, "cpu")
 	m, keys := staging(t, d, 6000, 6000)
-	m.core.staged.minRows = 1 << 40
+	m.core.staged.rule.MinRows = 1 << 40
 	must(t, m.Insert(keys, keys))
 	must(t, m.Grow(int(m.core.limitAt(m.core.step+1))))
 	m.core.fresh = 0 // it does not grow for the next batch
 	if m.core.tilt == m.core.tiltAt(m.core.step) {
 		t.Fatal("the tilt would stay")
 	}
-	m.core.staged.minRows = 1
+	m.core.staged.rule.MinRows = 1
 	m.core.loadStaged()
 	m.core.staged.replacing, m.core.staged.adding = device.Kernel[stagedParams]{}, device.Kernel[stagedParams]{} // which cannot be launched
 	if err := m.Insert(keys[:5000], keys[:5000]); err == nil {
@@ -243,10 +243,10 @@ func TestStagedAfterErrors(t *testing.T) {
 	allIn(t, m, keys)
 
 	m, keys = staging(t, d, 6000, 6000) // without memory for lists
-	m.core.staged.minRows = 1 << 40
+	m.core.staged.rule.MinRows = 1 << 40
 	must(t, m.Insert(keys, keys))
 	must(t, m.Grow(int(m.core.limitAt(m.core.step+1))))
-	m.core.fresh, m.core.staged.minRows = 0, 1
+	m.core.fresh, m.core.staged.rule.MinRows = 0, 1
 	must(t, m.core.frame.Writing(nil, func(*device.Stream) error {
 		if err := m.core.frame.Spare(); err != nil {
 			return err

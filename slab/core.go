@@ -71,12 +71,15 @@ type core struct {
 	opts   Options
 	kernel struct {
 		insert, insertNew              device.Kernel[insertParams]
+		left, leftNew                  device.Kernel[insertParams]
 		mixed                          device.Kernel[mixedParams]
 		find, erase, eraseAll          device.Kernel[findParams]
 		flush, rehash, export, lengths device.Kernel[slabsParams]
 		all                            frame.Finder
 		partition                      frame.Partitioner
+		within                         frame.Within
 	}
+	stretch stretches
 	regions frame.Regions
 	updates frame.Operations[device.Kernel[insertParams]]
 	choosing
@@ -158,6 +161,7 @@ func (c *core) begin() (err error) {
 	}
 	c.frame.MaxBytes = c.opts.MaxBytes
 	c.regions = frame.RegionsFor(c.frame.Device.Info(), regionsFrom, regionRows)
+	c.stretch = stretchesFor(c.frame.Device.Info())
 	buckets, units := c.sizes(int64(c.opts.Capacity))
 	if c.tooLarge(buckets, units) {
 		if buckets, units = c.largest(); buckets == 0 {
@@ -191,7 +195,9 @@ func (c *core) compile() error {
 		k.all, wrong = frame.NewFinder[findAllParams](m, false)
 		return errors.Join(err, wrong, device.Bind(m, "erase_all", &k.eraseAll))
 	}
-	return errors.Join(err, device.Bind(m, "insert_new", &k.insertNew), device.Bind(m, "mixed", &k.mixed))
+	k.within, wrong = frame.NewWithin[partitionParams](m)
+	return errors.Join(err, wrong, device.Bind(m, "insert_new", &k.insertNew), device.Bind(m, "mixed", &k.mixed),
+		device.Bind(m, "insert_left", &k.left), device.Bind(m, "insert_left_new", &k.leftNew))
 }
 
 // Sizes. A table has buckets, each with a base slab; one base slab for reserved keys; and the units of its pool.
@@ -446,6 +452,12 @@ func (c *core) take(st *device.Stream, n, share int64, exact *frame.Exactly, lau
 // launchInsert queues an insert of rows.
 func (c *core) launchInsert(st *device.Stream, k device.Kernel[insertParams], p insertParams, b frame.Rows) error {
 	p.When = b.When
+	if taken, err := c.insertStretches(st, k, p, b); taken == b.N || err != nil {
+		return err
+	} else if taken > 0 { // the others, as they are
+		b = b.Part(frame.Part{First: uint64(taken), N: uint64(b.N - taken)}, c.cfg.keyBytes, c.cfg.valueBytes)
+		p.Rows.Refused += uint64(taken / 8)
+	}
 	return c.kernel.partition.Place(&c.frame, st, frame.Placement{
 		Regions: &c.regions, Bytes: int64(c.base.Len()), KeyBytes: c.cfg.keyBytes, ValueBytes: c.cfg.valueBytes, Positions: true,
 		Params: func(rows frame.Partition) any { return &partitionParams{Table: p.Table, Rows: rows} },

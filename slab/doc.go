@@ -50,7 +50,8 @@
 // In the paper's pseudocode an insert takes the first empty or deleted slot that it meets, so an insert beside a delete
 // can leave a key twice. A deletion is a plain store, which can hit another pair. Here:
 //
-//   - Empty slots are taken strictly in the order of the list, and only Flush makes empty slots again. If something may
+//   - Empty slots are taken strictly in the order of the list, and only Flush makes empty slots again, or a large batch
+//     that flushes: both have the table to themselves. If something may
 //     be erased at the same time (mixed, and the device's own insert), tombstones are not used again. So two inserts of
 //     one key come to the same slot, by compare-and-swap, and the loser looks again from that slab on. The insert has
 //     seen that the slots before the first empty one do not hold the key, and they can no longer come to hold it.
@@ -73,6 +74,44 @@
 // So find, insert, insert_new and erase of slab.cuh may run in one kernel in any mixture, and each key is linearizable.
 // Mixed does just that. The tests record histories under stress and judge them, and also the histories of broken
 // copies.
+//
+// # Large batches
+//
+// An insert of millions of pairs into a Map or a Set much larger than the L2 cache does not touch memory at random. The
+// base slabs of a stretch of buckets are consecutive memory, 32 or 48 KB, which fits the shared memory of a block. Two
+// passes bring the pairs in the order of stretches. Then a block for each stretch reads its base slabs, puts the pairs
+// into them, and writes them back (stretch.cu). Memory sees streams alone. Into a table that never had pairs, nothing
+// is read.
+//
+//	batch → pairs by stretches → base slabs in shared memory → base slabs
+//	                                  ↓ base slab is full
+//	                             pairs that are left over → along their chains, one by one
+//
+// A bucket has a counter in shared memory. A pair's key is looked for among the pairs that were there before. If it is
+// not among them, an addition to the counter gives the pair the next slot. So pairs of the batch with one key may stand
+// side by side; when all pairs of the stretch have come, one of them stays, and those behind move up. A chain of one
+// slab is flushed when it is read.
+//
+// A pair whose base slab is full, or whose key is reserved, is left over. A kernel that comes behind (insert_left) does
+// with it what an insert does, but begins behind the base slab. At load factor 0.7 that is 1.5% of the pairs of 4+4
+// bytes, and 4.7% of those of 8+8; at 1.0 it is 10% and 15%. To have blocks make slabs of the pool would save little
+// for these, and they would need all that an insert knows of tombstones, lost swaps and slabs that are used up.
+//
+// If a pair finds no slab, the whole batch goes in once more as it is, which names the positions. That does no harm:
+// what is in is replaced by itself, or by a pair of the batch with the same key.
+//
+// Such a batch has at least 4 million pairs and two for each bucket, and a quarter of them at most is expected to be
+// left over. Values have 8 bytes at most, because pairs of one key may write its value at the same time. The pairs in
+// order take twice the memory of the batch, and no more than an eighth of what the device has free; more pairs go piece
+// by piece, but each piece moves all base slabs. The memory is kept for the next batch until the table grows or is
+// closed. Without it, and also for a MultiMap, pairs are brought in the order of regions that the L2 cache holds, and
+// inserted one by one. Batches whose positions are told, as the flags of InsertNew are, or chosen, as in InsertIf, go
+// in as they are. (Of Go slices, InsertNew and a Set's Insert always have flags, which they count.) So do batches of
+// which most pairs are in one part of the table, because a key comes again and again.
+//
+// At load factor 0.7, a pair of 4+4 bytes moves 56 bytes of memory, all in streams, and one of 8+8 bytes 114: its key
+// is read to be counted, the pair is read three times and written twice, and has 12 or 26 bytes of base slabs. By
+// regions that is 60 and 116, but each pair also reads 128 bytes from the L2 cache, and swaps a word there.
 //
 // # Updates and choices
 //

@@ -38,13 +38,49 @@ template <u32 KIND> __device__ __forceinline__ void insert_batch(const insertPar
 }
 
 // Brings pairs in the order of the regions that their base slabs lie in. The region is of the hash's high bits, as the bucket
-// is, so regions are stretches of buckets. Pairs with reserved keys, which are few, are of any.
+// is, so regions are stretches of buckets; with p.inverse, of so many exactly. Pairs with reserved keys, which are few, are of any.
 __device__ __forceinline__ auto region_of(const partitionParams& p) {
-    return [&p](key k) { return (u32)((hash64<C::HASH>(k, p.table.seed) >> 32) * (u32)p.rows.parts >> 32); };
+    return [&p](key k) {
+        u64 hash = hash64<C::HASH>(k, p.table.seed);
+        return p.inverse ? (u32)multiply_high(reduce(hash, p.table.buckets), p.inverse) : (u32)((hash >> 32) * (u32)p.rows.parts >> 32);
+    };
 }
 WARPMAP_PARTITION(partitionParams, key, value, u32, region_of)
 
 #if !SLAB_MULTI
+WARPMAP_PARTITION_WITHIN(partitionParams, key, value, region_of)
+
+// Rows that stretches left over: see stretch.cu. Those of the front go on behind their base slabs, and those of the end begin anew.
+// A row that finds no slab is only counted: then the host has the batch go in as it is.
+template <u32 KIND> struct LeftJob : InsertJob<KIND> {
+    typedef InsertJob<KIND> Insert;
+    typedef PairItem Item;
+    u64 on, failed;
+    __device__ __forceinline__ LeftJob(const insertParams& p) : Insert(p), on(at<u32>(p.left)[0]), failed(0) {}
+    __device__ __forceinline__ u64 rows() const { return on + at<u32>(this->p.left)[1]; }
+    __device__ __forceinline__ Item load(u64 i) { return Insert::load(i < on ? i : this->p.rows.n - 1 - (i - on)); }
+    __device__ __forceinline__ bool begin(u64 i, const Item& x) {
+        this->op.begin(this->p.table, KIND, x.k, x.v);
+        bool may = i >= on || this->op.go_on(this->p.table, this->r);
+        failed += !may;
+        return may;
+    }
+    __device__ __forceinline__ void done(u64) {
+        this->tally.note(this->op);
+        failed += this->op.outcome == FULL;
+    }
+};
+template <u32 KIND> __device__ __forceinline__ void insert_left(const insertParams& p) {
+    LeftJob<KIND> job(p);
+    u64 n = job.rows();
+    if (!n) return;
+    drive<Tile, u32>(n, job);
+    job.tally.end(p.table, job.r);
+    count_into(&counters(p.table)->failed, job.failed);
+}
+WARPMAP_KERNEL_RESIDENT(insert_left, insertParams, 3) { insert_left<INSERT>(p); }
+WARPMAP_KERNEL_RESIDENT(insert_left_new, insertParams, 3) { insert_left<INSERT_NEW>(p); }
+
 WARPMAP_KERNEL_RESIDENT(insert, insertParams, 3) { insert_batch<INSERT>(p); }
 WARPMAP_KERNEL_RESIDENT(insert_new, insertParams, 3) { insert_batch<INSERT_NEW>(p); }
 

@@ -118,13 +118,38 @@ type insertParams struct {
 	Rows    frame.Placing
 	When    uint64 // of insert_if: bytes
 	NoSlabs uint64 // 1: no new slabs are taken
+	// Left, of insert_left, is the address of two u32: how many rows at the front of Rows were left over that go on
+	// behind their base slabs, and how many at the end that begin anew.
+	Left uint64
 }
 
 // partitionParams are the parameters of the kernels that bring pairs in the order of the table's regions.
 type partitionParams struct {
 	Table Table
 	Rows  frame.Partition
+	// Inverse, if not 0, is 2⁶⁴ / n + 1: then parts are stretches of n buckets, exactly.
+	Inverse uint64
 }
+
+// stretchParams are the parameters of insert_stretch: Rows in the order of stretches, with Starts.
+type stretchParams struct {
+	Table                      Table
+	Rows                       frame.Partition
+	Buckets                    uint64 // of a stretch
+	Empty                      uint64 // no pair is in, and none ever was
+	LeftKeys, LeftValues, Left uint64 // where rows go that are left over: see insertParams
+}
+
+const (
+	stretchBytes   = 32 << 10              // of shared memory, of a stretch
+	stretchLarger  = 48 << 10              // the same, if so there are few enough stretches to be counted in one pass
+	stretchListed  = 1 << 10               // rows that a block lists whose base slabs are full
+	stretchBeside  = 4*stretchListed + 256 // of shared memory: the list, and counters
+	stretchThreads = 256                   // of a block
+)
+
+// stretchBucketBytes is the shared memory of a bucket: its base slab, and its mark.
+const stretchBucketBytes = slabBytes + 4
 
 // When batches are brought in order: see frame.Regions. The size is that of the base slabs.
 const (
@@ -190,7 +215,8 @@ type forEachParams struct {
 const histogramBins = len(table.Stats{}.Probes)
 
 func layouts() []any {
-	return []any{Alloc{}, Table{}, Counters{}, insertParams{}, partitionParams{}, mixedParams{}, findParams{}, findAllParams{}, slabsParams{}}
+	return []any{Alloc{}, Table{}, Counters{}, insertParams{}, partitionParams{}, stretchParams{}, mixedParams{},
+		findParams{}, findAllParams{}, slabsParams{}}
 }
 
 func defines() []device.Define {
@@ -198,6 +224,8 @@ func defines() []device.Define {
 		{Name: "SLAB_LAST_ATTEMPT", Value: lastAttempt},
 		{Name: "SLAB_HISTOGRAM_BINS", Value: histogramBins},
 		{Name: "SLAB_FEW_TOMBSTONES", Value: fewTombstones},
+		{Name: "SLAB_STRETCH_LISTED", Value: stretchListed},
+		{Name: "SLAB_STRETCH_BESIDE", Value: stretchBeside},
 	})
 }
 
@@ -231,4 +259,18 @@ func (c config) overflow(pairs, buckets int64) int64 {
 		}
 	}
 	return int64(math.Ceil(sum * float64(buckets)))
+}
+
+// spilled is how many of so many pairs are expected to find their base slabs full, if hashes are as good as random.
+func (c config) spilled(pairs, buckets int64) int64 {
+	mean, m := float64(pairs)/float64(buckets), c.slots()
+	if pairs == 0 || mean > 50*float64(m) {
+		return max(0, pairs-buckets*int64(m))
+	}
+	logP, room := -mean, 0.0 // room is the mean number of free slots
+	for x := range m {
+		room += float64(m-x) * math.Exp(logP)
+		logP += math.Log(mean) - math.Log(float64(x+1))
+	}
+	return int64(math.Ceil((mean - float64(m) + room) * float64(buckets)))
 }

@@ -34,7 +34,8 @@ func New[K, V any](d *device.Device, o Options) (*Map[K, V], error) {
 const family table.Family = "slab"
 
 // Insert puts pairs in, and replaces the values of keys that are there (the paper's REPLACE): see table.Map. For each
-// pair it reads one slab and writes one sector while chains are short.
+// pair it reads one slab and writes one sector while chains are short. Large batches go in stretch by stretch: see the
+// package's comment.
 func (m *Map[K, V]) Insert(keys []K, values []V) error {
 	return frame.Insert(&m.core.frame, keys, values, m.core.insertion(m.core.kernel.insert))
 }

@@ -33,6 +33,9 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 		c := &core{cfg: config{keyBytes: v.key, valueBytes: v.value, light: v.light, multi: v.multi}, opts: Options{Group: v.group}}
 		c.cfg.packed = c.cfg.canPack(info.CAS128)
 		programs := []*device.Program{c.program("slab", kernelsCU)}
+		if !v.multi && v.value <= 8 {
+			programs = append(programs, c.stretchProgram())
+		}
 		if !v.multi {
 			programs = append(programs, c.chooseProgram())
 		}
@@ -44,6 +47,22 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 			programs = append(programs, allocatorProgram(i == 1, "allocate", allocateKernels, allocateParams{}))
 		}
 		compiles(t, v.arch, fmt.Sprintf("%+v", v), testenv.Some(programs, 2)...)
+	}
+}
+
+// Stretches of all layouts: short runs have one more.
+func TestStretchesCompileForGPUs(t *testing.T) {
+	for i, v := range []struct {
+		key, value int
+		arch       string
+	}{{4, 4, "sm_90"}, {4, 0, "sm_90"}, {8, 8, "sm_80"}, {4, 8, "sm_70"}, {8, 4, "sm_90"}} {
+		if i >= 1 && !testenv.Long() {
+			break
+		}
+		info, _ := device.InfoFor(v.arch) // an error comes again below
+		c := &core{cfg: config{keyBytes: v.key, valueBytes: v.value}, opts: Options{Group: 8}}
+		c.cfg.packed = c.cfg.canPack(info.CAS128)
+		compiles(t, v.arch, fmt.Sprintf("%+v", v), c.stretchProgram())
 	}
 }
 

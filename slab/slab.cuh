@@ -268,6 +268,13 @@ template <class C, u32 KIND, bool REUSE> struct Op {
         outcome = ABSENT;
         reused = false;
     }
+    // go_on begins behind the first slab of the chain, which is full, and has neither the key nor a tombstone to take. false: no slab could be had.
+    __device__ __forceinline__ bool go_on(const Table& t, Resident& r) {
+        u32 next = load_relaxed(link_of<C>(slab));
+        if (next == NONE) return extend(t, r, true) == AGAIN;
+        slab = Memory::address(t.alloc, next);
+        return true;
+    }
     __device__ __forceinline__ bool is(u32 k) const { return KIND == ANY ? kind == k : KIND == k; }
     __device__ __forceinline__ bool inserts() const { return INSERTS && (is(INSERT) || is(INSERT_NEW) || is(INSERT_MULTI)); }
 

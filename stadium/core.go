@@ -140,7 +140,8 @@ func (c *core) begin() error {
 	}
 	c.frame.MaxBytes = c.opts.MaxBytes
 	c.regions = frame.RegionsFor(c.frame.Device.Info(), regionsFrom, regionRows)
-	c.staged = stagedFor(c.frame.Device.Info())
+	info := c.frame.Device.Info()
+	c.staged.rule = frame.StretchesFor(info, 16, int64(info.Multiprocessors))
 	if c.room, err = c.roomFor(); err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/internal/tabletest"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/table"
@@ -30,7 +31,7 @@ func farSuite[K, V any](o Options, made *[]*core) *tabletest.Suite {
 			return nil, err
 		}
 		m.core.far.listedFrom, m.core.far.rowBytes = 1, 100
-		m.core.staged.minRows, m.core.staged.minRegions, m.core.staged.rowShare = 1, 1, 1<<40
+		m.core.staged.rule = frame.Stretches{MinRows: 1, SlotShare: 1 << 40}
 		*made = append(*made, m.core)
 		return m, nil
 	})
@@ -277,7 +278,7 @@ func TestPairsGoOnToAnEmptyPane(t *testing.T) {
 			defer func() { must(t, m.Close()) }()
 			m.core.far.listedFrom, m.core.far.rowBytes = 1, 1e9
 			if staged {
-				m.core.staged.minRows, m.core.staged.minRegions, m.core.staged.rowShare = 1, 1, 1<<40
+				m.core.staged.rule = frame.Stretches{MinRows: 1, SlotShare: 1 << 40}
 			}
 			tab, slots := m.core.table(), m.core.cfg.slots()<<m.core.shape.shift // of a region, which is a pane
 			of := func(region uint64, n int) (keys []uint64) {

@@ -3,8 +3,6 @@ package stadium
 import (
 	_ "embed"
 	"errors"
-	"math"
-	"math/bits"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/frame"
@@ -15,20 +13,9 @@ var stagedCU string
 
 // staged says when a large batch goes in through shared memory, region by region, and with which kernels.
 type staged struct {
-	minRows, rowShare int64 // of a batch: so many rows, and one for so many slots
-	minRegions        int   // a block has one
+	rule              frame.Stretches
 	late              frame.Late
 	replacing, adding device.Kernel[stagedParams]
-}
-
-// stagedFor has bounds that have not been measured. On an H200, 100 million pairs of 8 bytes into an empty table with room for them at a load factor
-// of 0.8 go in at 13.6 G/s so; ordered for the L2 cache alone they went in at 6.2.
-func stagedFor(info device.Info) staged {
-	s := staged{minRows: 1 << 22, rowShare: 16, minRegions: info.Multiprocessors}
-	if !info.CUDA() {
-		s.minRows = math.MaxInt64
-	}
-	return s
 }
 
 // partitionParams gives the parameters of a partition into stretches of so many regions, or where that is 0 of as many as there must be;
@@ -49,18 +36,21 @@ func (c *core) partitionParams(t Table, each int64) func(rows frame.Partition) a
 // or all.
 func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b frame.Rows) (taken int64, err error) {
 	s := &c.staged
-	if !c.cfg.staged() || b.N < s.minRows || b.Flags != 0 || p.Rows.Attempt != 0 || c.shape.regions < int64(s.minRegions) || c.shape.regions > frame.MaxParts*frame.MaxParts/2 {
+	if !c.cfg.staged() || b.Flags != 0 || p.Rows.Attempt != 0 {
 		return 0, nil
 	}
 	board := c.cfg.ticketBytes() << c.shape.shift // of a region
 	if board%stagedUnit != 0 {
 		return 0, nil
 	}
-	least := c.capacity() / s.rowShare // each piece reads and writes the whole board
-	if !c.far.orders(c, b.N) {
+	rule, far := c.regions, c.far.orders(c, b.N)
+	if far { // each piece has the table cross the bus
+		rule.PieceRows, rule.MemoryShare = mostRows, 2
+	} else {
 		c.stale()
 	}
-	if min(b.N, c.regions.PieceRows) < least {
+	fine, ok := s.rule.Fine(rule, b.N, c.capacity(), c.shape.regions, 0)
+	if !ok {
 		return 0, nil
 	}
 	grid := device.Grid{Blocks: c.shape.regions, Threads: stagedThreads, Shared: board + int(frame.Align(accessBytes(1<<c.shape.shift)))}
@@ -70,14 +60,7 @@ func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b fram
 	if grid.Shared+stagedFixed > int(c.frame.Device.Info().Shared) || !c.loadStaged() {
 		return 0, nil
 	}
-	within := int64(1) << (bits.Len64(uint64(c.shape.regions)) / 2)
-	large := (c.shape.regions + within - 1) / within
-	regions, far := c.regions, c.far.orders(c, b.N)
-	if far { // each piece has the table cross the bus
-		regions.PieceRows, regions.MemoryShare = mostRows, 2
-	}
-	regions.RegionRows = max(1, least/(large*within))
-	lease, err := c.frame.Scratch(frame.Align((min(b.N, regions.PieceRows) + 31) / 32 * 4))
+	lease, err := c.frame.Scratch(frame.Align((min(b.N, fine.Regions.PieceRows) + 31) / 32 * 4))
 	if device.IsOutOfMemory(err) {
 		return 0, nil
 	} else if err != nil {
@@ -92,8 +75,8 @@ func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b fram
 		insert = s.adding
 	}
 	taken, err = c.kernel.partition.InFineOrder(&c.frame, st, c.kernel.within, frame.Placement{
-		Regions: &regions, KeyBytes: c.cfg.keyBytes, ValueBytes: c.cfg.valueBytes, Params: c.partitionParams(q.Table, within),
-	}, b, large, within, func(o frame.Ordered, starts device.Slice[uint64], _ frame.Rows) error {
+		Regions: &fine.Regions, KeyBytes: c.cfg.keyBytes, ValueBytes: c.cfg.valueBytes, Params: c.partitionParams(q.Table, fine.Within),
+	}, b, fine.Large, fine.Within, func(o frame.Ordered, starts device.Slice[uint64], _ frame.Rows) error {
 		q.Rows, q.Starts = p.Rows.Of(o), starts.Addr()
 		rest.Rows = q.Rows
 		rest.Rows.Refused, rest.Rows.Attempt = q.Left, 1

@@ -18,7 +18,7 @@ func stagedSuite[K, V any](ticket int, made *[]*core) *tabletest.Suite {
 		if err != nil {
 			return nil, err
 		}
-		m.core.staged.minRows, m.core.staged.minRegions, m.core.staged.rowShare = 1, 1, 1<<40
+		m.core.staged.rule = frame.Stretches{MinRows: 1, SlotShare: 1 << 40}
 		m.core.regions = frame.Regions{MinRows: 1 << 40, PieceRows: 640, MemoryShare: 8, Span: frame.Threads}
 		*made = append(*made, m.core)
 		return m, nil
@@ -56,7 +56,7 @@ func TestStagedRegionIsFull(t *testing.T) {
 			m, err := New[uint32, uint32](open(t, name), Options{Options: table.Options{Capacity: 30000, LoadFactor: 1}})
 			must(t, err)
 			defer m.Close()
-			m.core.staged.minRows, m.core.staged.minRegions, m.core.staged.rowShare = 1, 1, 1<<40
+			m.core.staged.rule = frame.Stretches{MinRows: 1, SlotShare: 1 << 40}
 			keys := make([]uint32, m.core.capacity()) // as many as there are slots: some regions want more than they have
 			for i := range keys {
 				keys[i] = uint32(i) * 7

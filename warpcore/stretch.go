@@ -34,6 +34,9 @@ func stretchesFor(info device.Info) stretches {
 	return s
 }
 
+// mostPiece is how many rows go in at once, at most: kernels number what is left over of them with 32 bits.
+const mostPiece = 1 << 31
+
 // leftShare: on average, one row in so many at most is left over, so the grid for these is as for so many.
 const leftShare = 8
 
@@ -41,7 +44,7 @@ const leftShare = 8
 // multiple of 32, or all. empty tells that no pair ever was in.
 func (c *core) insertStretches(st *device.Stream, k inserts, p insertParams, b frame.Rows, empty bool) (taken int64, err error) {
 	least := c.capacity() / c.stretch.rowShare // each piece reads and writes the whole table
-	if b.N < max(least, c.stretch.minRows) {
+	if b.N < max(least, c.stretch.minRows) || least > mostPiece {
 		return 0, nil
 	}
 	tells := b.Flags != 0
@@ -52,19 +55,19 @@ func (c *core) insertStretches(st *device.Stream, k inserts, p insertParams, b f
 	}
 	large := (grid.Blocks + within - 1) / within
 	regions := c.regions
-	regions.RegionRows, regions.PieceRows = max(1, least/(large*within)), max(regions.PieceRows, least)
+	regions.RegionRows, regions.PieceRows = max(1, least/(large*within)), min(max(regions.PieceRows, least), mostPiece)
 	kernel, bytes := *k.stretch, int64(8)
 	if tells {
 		kernel, bytes = c.stretch.telling, bytes+min(b.N, regions.PieceRows)/32*4+4
 	}
 	lease, err := c.frame.Scratch(bytes)
-	if err != nil {
-		if device.IsOutOfMemory(err) {
-			err = nil // the batch goes in as it is
-		}
+	defer lease.Done()
+	switch {
+	case device.IsOutOfMemory(err): // the batch goes in as it is
+		return 0, nil
+	case err != nil:
 		return 0, err
 	}
-	defer lease.Done()
 	left := lease.Mem.Slice(0, int(bytes))
 	q := stretchParams{Table: c.t, Windows: uint64(windows), Left: left.Addr()}
 	if tells {

@@ -223,49 +223,61 @@ func (k Partitioner) InFineOrder(f *Frame, st *device.Stream, w Within, x Placem
 	small := device.View[uint64](mem.Mem, int(Align(8*int64(words[0]))), words[1])
 	for ; taken < b.N; taken += min(piece, b.N-taken) {
 		part := b.Part(Part{First: uint64(taken), N: uint64(min(piece, b.N-taken))}, x.KeyBytes, x.ValueBytes)
-		rows := Partition{Keys: part.Keys, Values: part.Values, N: uint64(part.N), OutKeys: at[0], OutValues: at[1], Parts: uint64(regions)}
-		within := Partition{Keys: at[0], N: rows.N, OutKeys: at[2], Parts: uint64(regions * within), Within: uint64(within), Larger: large.Addr() + uint64(8*regions)}
+		first := Partition{Keys: part.Keys, Values: part.Values, N: uint64(part.N), OutKeys: at[0], OutValues: at[1], Parts: uint64(regions)}
+		second := Partition{Keys: at[0], N: first.N, OutKeys: at[2], Parts: uint64(regions * within), Within: uint64(within)}
 		if part.Values != 0 {
-			within.Values, within.OutValues = at[1], at[3]
+			second.Values, second.OutValues = at[1], at[3]
 		}
 		o := Ordered{Rows: Rows{Keys: at[2], Values: at[3], N: part.N}}
 		if x.Positions {
-			rows.OutPositions, within.Positions, within.OutPositions = at[4], at[4], at[5]
+			first.OutPositions, second.Positions, second.OutPositions = at[4], at[4], at[5]
 			o.Positions, o.Spare, o.Rows.Flags = at[5], at[4], part.Flags
 		}
-		all := within
-		all.Keys = part.Keys
-		counted, err := k.counts(st, w, all, large, small, x.Params)
-		if err != nil {
-			return taken, err
-		}
-		if !counted {
-			if err := k.Run(st, large, rows, x.Params); err != nil {
-				return taken, err
+		even := func() (bool, error) {
+			starts, err := large.Slice(int(regions), words[0]).Host(st)
+			if err != nil {
+				return false, err
 			}
-		}
-		starts, err := large.Slice(int(regions), words[0]).Host(st)
-		if err != nil {
-			return taken, err
-		}
-		for i := range regions {
-			if starts[i+1]-starts[i] > uint64(unevenShare*part.N/regions+x.Regions.MinRows/regions) {
-				return taken, nil
+			for i := range regions {
+				if starts[i+1]-starts[i] > uint64(unevenShare*part.N/regions+x.Regions.MinRows/regions) {
+					return false, nil
+				}
 			}
+			return true, nil
 		}
-		if counted {
-			err = errors.Join(k.scatterOnly(st, k.scatter, large, rows, x.Params), k.scatterOnly(st, w.scatter, small, within, x.Params))
-		} else {
-			err = k.RunWithin(st, w, small, within, x.Params)
-		}
-		if err != nil {
+		if done, err := k.inTwoPasses(st, w, large, small, first, second, x.Params, even); !done || err != nil {
 			return taken, err
 		}
-		if err := insert(o, small.Slice(int(within.Parts), words[1]), Rows{Keys: at[0], Values: at[1], N: part.N}); err != nil {
+		if err := insert(o, small.Slice(int(second.Parts), words[1]), Rows{Keys: at[0], Values: at[1], N: part.N}); err != nil {
 			return taken, err
 		}
 	}
 	return b.N, nil
+}
+
+// inTwoPasses brings rows in the order of the parts of first, and then of those of second, within them. large and small are the counters of both. even, if
+// it is not nil, is asked once it is known where the larger parts begin, and ends it by false.
+func (k Partitioner) inTwoPasses(st *device.Stream, w Within, large, small device.Slice[uint64], first, second Partition, params func(rows Partition) any,
+	even func() (bool, error)) (done bool, err error) {
+	second.Larger = large.Addr() + 8*first.Parts
+	all := second
+	all.Keys, all.Values = first.Keys, 0
+	counted, err := k.counts(st, w, all, large, small, params)
+	if !counted && err == nil {
+		err = k.Run(st, large, first, params)
+	}
+	if err == nil && even != nil {
+		if done, err = even(); !done {
+			return false, err
+		}
+	}
+	switch {
+	case err != nil:
+		return true, err
+	case counted:
+		return true, errors.Join(k.scatterOnly(st, k.scatter, large, first, params), k.scatterOnly(st, w.scatter, small, second, params))
+	}
+	return true, k.RunWithin(st, w, small, second, params)
 }
 
 // InSmallParts brings a batch in the order of many small parts of the table, of partRows rows on average, piece by
@@ -315,18 +327,16 @@ func (k Partitioner) InSmallParts(f *Frame, st *device.Stream, w Within, x Place
 			}
 		}
 		from := func() {
-			r.Keys, r.Positions, r.Parts, r.Within, r.Larger = r.OutKeys, r.OutPositions, n*n, n, large.Addr()+8*n
+			r.Keys, r.Positions, r.Parts, r.Within = r.OutKeys, r.OutPositions, n*n, n
 			if r.Values != 0 {
 				r.Values = r.OutValues
 			}
 		}
 		to(0)
-		if err := k.Run(st, large, r, x.Params); err != nil {
-			return true, err
-		}
+		first := r
 		from()
 		to(1)
-		if err := k.RunWithin(st, w, small, r, x.Params); err != nil {
+		if _, err := k.inTwoPasses(st, w, large, small, first, r, x.Params, nil); err != nil {
 			return true, err
 		}
 		from()

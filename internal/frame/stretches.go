@@ -1,0 +1,53 @@
+package frame
+
+import (
+	"math"
+	"math/bits"
+
+	"github.com/warpmap/warpmap/device"
+)
+
+// Stretches says when a batch goes into a table stretch by stretch: the batch is brought in the order of the table's
+// stretches in two passes (InFineOrder), and each is read, filled and written back by a block, in its shared memory. This is
+// the one place where that is chosen. Each family says how many rows it takes: one for SlotShare slots of its table, because
+// each piece of a batch has the whole table read and written.
+//
+// Bytes a pair of 4+4, into an empty table at a load factor of 0.8: to count 4, each pass 16, the stretch 8 and 10. As it
+// comes, or in the order of regions that the L2 cache holds, a pair takes a sector of 32 or 64 bytes to read and to write, and
+// a compare-and-swap. Measured, 100 million pairs of 4+4, G/s before and then:
+//
+//	warpcore   at 0.533, 0.8, 0.9   H100   18.7, 16.1, 13.4  ──►  25.6, 21.6, 17.8
+//	dycuckoo   at 0.75              H200   13                ──►  19
+//	stadium    at 0.8               H200   6.2               ──►  13.6
+type Stretches struct {
+	MinRows   int64 // of a batch: how small one may be was not measured
+	SlotShare int64
+	Blocks    int64 // a table has so many stretches at least, each of which is a block's
+}
+
+// StretchesFor gives the rule for a device. On a CPU, where caches do what shared memory does, no batch is large enough.
+func StretchesFor(info device.Info, slotShare, blocks int64) Stretches {
+	s := Stretches{MinRows: 1 << 22, SlotShare: slotShare, Blocks: blocks}
+	if !info.CUDA() {
+		s.MinRows = math.MaxInt64
+	}
+	return s
+}
+
+// Fine is how a batch is brought in the order of stretches: Large·Within of them, or a few more than there are.
+type Fine struct {
+	Regions       Regions // the rule, but that a piece has rows enough for all stretches
+	Large, Within int64
+}
+
+// Fine says how a batch of n rows goes into a table of so many slots and stretches; false: not by stretches. Pieces have no
+// more rows than most, or than the rule says if that is more.
+func (s *Stretches) Fine(rule Regions, n, slots, stretches, most int64) (f Fine, ok bool) {
+	least := slots / s.SlotShare
+	f.Within = 1 << (bits.Len64(uint64(max(stretches, 1)-1)) / 2)
+	f.Large = (stretches + f.Within - 1) / f.Within
+	f.Regions = rule
+	f.Regions.PieceRows = max(rule.PieceRows, most)
+	f.Regions.RegionRows = max(1, least/(f.Large*f.Within))
+	return f, n >= s.MinRows && min(n, f.Regions.PieceRows) >= least && stretches >= max(2, s.Blocks) && f.Large <= MaxParts
+}
