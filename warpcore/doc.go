@@ -89,6 +89,9 @@
 // Cost: with pairs of 8 bytes and a load factor of 0.8, 30 bytes of streams a pair in a table that becomes twice as
 // large and, for those that are left over, what an insert costs.
 //
+// Batches with flags, and growth, go as they went before until a GPU has shown from where on stretches are faster for
+// them: see stretchesFor.
+//
 // Updates, and inserts into multimaps with several rows for each key, work best if rows of one key are together. For
 // them, a batch is brought in the order of far smaller parts, of one or two thousand rows, in two such passes. A block
 // takes as much of that as fits its shared memory and finds the rows of each key (together.cuh). Then it combines them

@@ -16,6 +16,7 @@ var stretchCU string
 // stretches are the kernels of stretch.cu, and when they are used.
 type stretches struct {
 	minRows           int64 // of a batch
+	minTold           int64 // of a batch with flags
 	minMoved          int64 // pairs of a table that grows
 	rowShare          int64 // of a batch for the table's slots: the whole table is read and written
 	bytes             int   // of shared memory, of a stretch
@@ -25,11 +26,12 @@ type stretches struct {
 	telling, flags    device.Kernel[stretchParams] // adding, with flags; and what writes these in the end
 }
 
-// stretchesFor has bounds by a model of the bytes that are moved.
+// stretchesFor has bounds by a model of the bytes that are moved. Growth, and batches with flags, go as before until a GPU
+// has shown from where on stretches are faster there.
 func stretchesFor(info device.Info) stretches {
-	s := stretches{minRows: 1 << 22, minMoved: 1 << 22, rowShare: 8, bytes: stretchBytes}
+	s := stretches{minRows: 1 << 22, minTold: math.MaxInt64, minMoved: math.MaxInt64, rowShare: 8, bytes: stretchBytes}
 	if !info.CUDA() {
-		s.minRows, s.minMoved = math.MaxInt64, math.MaxInt64
+		s.minRows = math.MaxInt64
 	}
 	return s
 }
@@ -48,6 +50,9 @@ func (c *core) insertStretches(st *device.Stream, k inserts, p insertParams, b f
 		return 0, nil
 	}
 	tells := b.Flags != 0
+	if tells && b.N < c.stretch.minTold {
+		return 0, nil
+	}
 	grid, windows, ok := c.stretchGrid(tells)
 	within := int64(math.Ceil(math.Sqrt(float64(grid.Blocks))))
 	if !ok || within > frame.MaxParts || grid.Blocks <= within {

@@ -326,8 +326,9 @@ func benchmarkGrowth[K uint32 | uint64](b *testing.B, d *device.Device, n int) {
 		m, err := New[K, K](d, Options{Options: table.Options{Capacity: capacity}, Layout: Packed})
 		must(b, err)
 		defer m.Close()
-		if !stretches {
-			m.core.stretch.minMoved = math.MaxInt64
+		m.core.stretch.minMoved = math.MaxInt64
+		if stretches {
+			m.core.stretch.minMoved = 1 << 22
 		}
 		start := time.Now()
 		for at := 0; at < n; at += batch {

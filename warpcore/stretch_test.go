@@ -17,7 +17,7 @@ import (
 
 // inStretches makes a table take every batch stretch by stretch, in pieces.
 func inStretches(c *core, bytes int) {
-	c.stretch.minRows, c.stretch.minMoved, c.stretch.rowShare, c.stretch.bytes = 1, 1, 1<<40, bytes
+	c.stretch.minRows, c.stretch.minTold, c.stretch.minMoved, c.stretch.rowShare, c.stretch.bytes = 1, 1, 1, 1<<40, bytes
 	c.regions = frame.Regions{MinBytes: 1, RegionBytes: 4 << 10, MinRows: 1 << 40, PieceRows: 500, MemoryShare: 8, Span: frame.Threads}
 }
 
