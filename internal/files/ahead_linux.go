@@ -15,17 +15,17 @@ import (
 const aheadEvery = 20 * time.Millisecond
 
 // ahead has the system write a file to the disk while it grows, because all of it must be there when the output is
-// closed: a system left alone begins half a minute later. What it returns ends that, and may be called again. Where it
-// cannot be done, nothing is lost.
-func ahead(f *os.File) (rest func()) {
-	const write = unix.SYNC_FILE_RANGE_WRITE // which waits for nothing
+// closed: a system left alone begins half a minute later. What it returns ends that, and may be called again; its error
+// is a panic. Where it cannot be done, nothing is lost.
+func ahead(f *os.File) (rest func() error) {
+	const begin = unix.SYNC_FILE_RANGE_WRITE // which waits for nothing
 	raw, err := f.SyscallConn()
 	if err != nil {
-		return func() {}
+		return func() error { return nil }
 	}
-	stop, done := make(chan struct{}), make(chan struct{})
-	crash.Go(func() {
-		defer close(done)
+	stop := make(chan struct{})
+	var writer crash.WaitGroup
+	writer.Go(func() {
 		tick := time.NewTicker(aheadEvery)
 		defer tick.Stop()
 		for {
@@ -35,14 +35,17 @@ func ahead(f *os.File) (rest func()) {
 			case <-tick.C:
 			}
 			failed := false
-			err := raw.Control(func(fd uintptr) { failed = unix.SyncFileRange(int(fd), 0, 0, write) != nil })
+			err := raw.Control(func(fd uintptr) { failed = unix.SyncFileRange(int(fd), 0, 0, begin) != nil })
 			if err != nil || failed {
 				return
 			}
 		}
 	})
-	return sync.OnceFunc(func() {
+	return sync.OnceValue(func() error {
 		close(stop)
-		<-done
+		return crash.Catch(func() error {
+			writer.Wait()
+			return nil
+		})
 	})
 }

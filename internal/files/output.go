@@ -21,8 +21,8 @@ type Output struct {
 	name    string // as the caller knows it
 	path    string // what it becomes; empty where it is that already
 	mode    fs.FileMode
-	replace bool   // a file whose mode it keeps
-	rest    func() // ends what brings it to the disk while it is written
+	replace bool         // a file whose mode it keeps
+	rest    func() error // ends what brings it to the disk while it is written
 }
 
 // Create begins an output; "-" is standard output. Close ends it. Errors: those of CheckOutput, and the system's, with
@@ -77,11 +77,11 @@ func (o *Output) Close(whole bool) (err error) {
 		return nil
 	}
 	if o.rest != nil {
-		o.rest()
+		err = o.rest()
 	}
 	if whole && o.Regular {
 		if o.replace {
-			err = keepMode(o.File, o.mode)
+			err = cmp.Or(err, keepMode(o.File, o.mode))
 		}
 		err = cmp.Or(err, syncFile(o.File))
 	}
