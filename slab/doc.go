@@ -101,7 +101,7 @@
 // If a pair finds no slab, the whole batch goes in once more as it is, which names the positions. That does no harm:
 // what is in is replaced by itself, or by a pair of the batch with the same key.
 //
-// Such a batch has at least 4 million pairs and two for each bucket, and a quarter of them at most is expected to be
+// Such a batch has at least 4 million pairs and two for each bucket (frame.Stretches), and a quarter of them at most is expected to be
 // left over. Values have 8 bytes at most, because pairs of one key may write its value at the same time. The pairs in
 // order take twice the memory of the batch, and no more than an eighth of what the device has free; more pairs go piece
 // by piece, but each piece moves all base slabs. The memory is kept for the next batch until the table grows or is

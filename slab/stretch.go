@@ -14,8 +14,7 @@ var stretchCU string
 
 // stretches are the inserts of stretch.cu, and when they are used.
 type stretches struct {
-	minRows    int64 // of a batch
-	bucketRows int64 // of a batch, for each bucket: all base slabs are read and written
+	rule frame.Stretches
 	// leftMost: if more than one row in so many is expected to find its base slab full, the batch goes in as it is.
 	leftMost          int64
 	bytes, larger     int // of shared memory, of a stretch
@@ -26,12 +25,15 @@ type stretches struct {
 // stretchesFor has bounds by a model of the bytes that are moved, where a row that is left over costs twice what it
 // costs otherwise.
 func stretchesFor(info device.Info) stretches {
-	s := stretches{minRows: 1 << 22, bucketRows: 2, leftMost: 4, bytes: stretchBytes, larger: stretchLarger}
-	if !info.CUDA() || !stretchesMeasured {
-		s.minRows = math.MaxInt64
+	s := stretches{rule: frame.StretchesFor(info, 1, 2), leftMost: 4, bytes: stretchBytes, larger: stretchLarger}
+	if !stretchesMeasured {
+		s.rule.MinRows = math.MaxInt64
 	}
 	return s
 }
+
+// bucketRows is how many rows a batch has at least for each bucket: all base slabs are read and written.
+const bucketRows = 2
 
 // stretchesMeasured tells whether a GPU has shown that stretches are faster there. Before that no batch goes in by them.
 const stretchesMeasured = false
@@ -41,27 +43,31 @@ const leftShare = 8
 
 // worth tells whether a batch is to go in stretch by stretch.
 func (s *stretches) worth(c *core, b frame.Rows) bool {
-	least := max(s.minRows, s.bucketRows*c.buckets())
-	if b.N < least || int64(c.base.Len()) < c.regions.MinBytes || c.cfg.valueBytes > 8 {
+	if b.N < s.rule.MinRows || int64(c.base.Len()) < c.regions.MinBytes || c.cfg.valueBytes > 8 {
 		return false
 	}
 	return c.cfg.spilled(c.live()+b.N, c.buckets())-c.cfg.spilled(c.live(), c.buckets()) <= b.N/s.leftMost
 }
 
-// cut is how a table is cut into stretches: so many buckets each, and so many stretches in each of the larger parts.
-type cut struct{ buckets, within, large int64 }
+// cut is how a table is cut into stretches: so many buckets each, in an order that frame.Stretches gives.
+type cut struct {
+	buckets, stretches int64
+	fine               frame.Fine
+	ok                 bool
+}
 
-func (c *core) cutBy(bytes int) cut {
-	buckets := max(8, int64(bytes/stretchBucketBytes&^7))
-	all := (c.buckets() + buckets - 1) / buckets
-	within := int64(math.Ceil(math.Sqrt(float64(all))))
-	return cut{buckets, within, (all + within - 1) / within}
+func (s *stretches) cutBy(c *core, bytes int, rows int64) (x cut) {
+	x.buckets = max(8, int64(bytes/stretchBucketBytes&^7))
+	x.stretches = (c.buckets() + x.buckets - 1) / x.buckets
+	x.fine, x.ok = s.rule.Fine(c.regions, rows, bucketRows*c.buckets(), x.stretches, math.MaxInt64)
+	return x
 }
 
 // cut makes stretches larger if a block of the partition then has room for a counter of each.
-func (s *stretches) cut(c *core) cut {
-	x, counters := c.cutBy(s.bytes), c.frame.Device.Info().Shared/4
-	if larger := c.cutBy(s.larger); x.large*x.within >= counters && larger.large*larger.within < counters {
+func (s *stretches) cut(c *core, rows int64) cut {
+	counted := func(x cut) bool { return x.fine.Large*x.fine.Within < c.frame.Device.Info().Shared/4 }
+	x := s.cutBy(c, s.bytes, rows)
+	if larger := s.cutBy(c, s.larger, rows); !counted(x) && counted(larger) {
 		return larger
 	}
 	return x
@@ -85,14 +91,14 @@ func (c *core) insertStretches(st *device.Stream, k device.Kernel[insertParams],
 	if !s.worth(c, b) {
 		return 0, nil
 	}
-	x := s.cut(c)
-	grid := device.Grid{Blocks: (c.buckets() + x.buckets - 1) / x.buckets, Threads: stretchThreads}
+	x := s.cut(c, b.N)
+	grid := device.Grid{Blocks: x.stretches, Threads: stretchThreads}
 	if !c.frame.Device.Info().CUDA() {
 		grid.Threads = frame.Threads
 	}
 	grid.Shared = int(x.buckets) * stretchBucketBytes
 	fits := grid.Shared+stretchBeside <= int(c.frame.Device.Info().Shared)
-	if !fits || x.within > frame.MaxParts || x.large < 2 || !c.loadStretches() {
+	if !fits || !x.ok || !c.loadStretches() {
 		return 0, nil
 	}
 	lease, err := c.frame.Scratch(8)
@@ -119,7 +125,7 @@ func (c *core) insertStretches(st *device.Stream, k device.Kernel[insertParams],
 		return err
 	}
 	order := c.inStretches(p.Table, x)
-	taken, err = c.kernel.partition.InFineOrder(&c.frame, st, c.kernel.within, order, b, x.large, x.within, piece)
+	taken, err = c.kernel.partition.InFineOrder(&c.frame, st, c.kernel.within, order, b, x.fine.Large, x.fine.Within, piece)
 	if taken == 0 || err != nil {
 		return taken, err
 	}
@@ -131,14 +137,12 @@ func (c *core) insertStretches(st *device.Stream, k device.Kernel[insertParams],
 
 // inStretches says how a batch is brought in the order of stretches.
 func (c *core) inStretches(t Table, x cut) frame.Placement {
-	regions, least := c.regions, c.stretch.bucketRows*c.buckets() // each piece reads and writes all base slabs
-	regions.RegionRows, regions.PieceRows = max(1, least/(x.large*x.within)), max(regions.PieceRows, least)
 	return frame.Placement{
-		Regions: &regions, KeyBytes: c.cfg.keyBytes, ValueBytes: c.cfg.valueBytes,
+		Regions: &x.fine.Regions, KeyBytes: c.cfg.keyBytes, ValueBytes: c.cfg.valueBytes,
 		Params: func(rows frame.Partition) any {
 			n := uint64(x.buckets)
 			if rows.Within == 0 {
-				n *= uint64(x.within)
+				n *= uint64(x.fine.Within)
 			}
 			return &partitionParams{Table: t, Rows: rows, Inverse: math.MaxUint64/n + 1}
 		},

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/internal/tabletest"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/kernel"
@@ -18,7 +19,8 @@ import (
 // inStretches makes a table take every batch stretch by stretch, in pieces.
 func inStretches(c *core, bytes int) {
 	s := &c.stretch
-	s.minRows, s.bucketRows, s.leftMost, s.bytes, s.larger = 1, 0, 1, bytes, bytes
+	s.rule = frame.Stretches{MinRows: 1, SlotShare: 1 << 40}
+	s.leftMost, s.bytes, s.larger = 1, bytes, bytes
 	c.regions = earlyRegions
 	c.regions.MinBytes, c.regions.MinRows, c.regions.PieceRows = 1, 1<<40, 500
 }

@@ -41,9 +41,8 @@ func (m *Map[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values dev
 	return frame.InsertOn(&m.core.frame, st, keys, values, device.Slice[bool]{}, m.core.insertion(m.core.kernel.insert))
 }
 
-// InsertNew puts in the pairs whose keys are absent: see table.Map. Its cost is that of Insert. But unless a batch is
-// large for its table, the pairs go in as they come, to tell which are new: then a table larger than the device's L2
-// cache is written to at random.
+// InsertNew puts in the pairs whose keys are absent: see table.Map. Its cost is that of Insert. But the pairs go in as
+// they come, to tell which are new: then a table larger than the device's L2 cache is written to at random.
 func (m *Map[K, V]) InsertNew(keys []K, values []V, added []bool) (int, error) {
 	return frame.InsertNew(&m.core.frame, keys, values, added, m.core.insertion(m.core.kernel.insertNew))
 }

@@ -3,7 +3,6 @@ package warpcore
 import (
 	"errors"
 	"reflect"
-	"slices"
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
@@ -45,9 +44,6 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 			code, err := frame.CombineHeader(table.Combine("old + 2 * value"), reflect.TypeFor[int32]())
 			must(t, err)
 			programs = append(programs, c.mixed(4), multi.bulkProgram(), probe, ones, c.updateProgram(count), c.updateProgram(least), c.updateProgram(code), c.updateProgram(device.File{}), c.choosingProgram())
-		}
-		if c.cfg.stretchWindows(stretchBytes, false) > 0 {
-			programs = slices.Insert(programs, 0, c.stretchProgram())
 		}
 		for _, p := range testenv.Some(programs, 2) {
 			t.Run(p.Name+" "+v.String()+" "+arch, func(t *testing.T) {

@@ -28,8 +28,8 @@ func NewSet[K any](d *device.Device, o Options) (*Set[K], error) {
 }
 
 // Insert puts in the keys that are absent: see table.Set. For each key, at low load, it reads one window and writes one
-// 32-byte sector. Unless a batch is large for its table, the keys go in as they come, to count which are new: then a
-// table larger than the device's L2 cache is written to at random.
+// 32-byte sector. The keys go in as they come, to count which are new: then a table larger than the device's L2 cache
+// is written to at random.
 func (s *Set[K]) Insert(keys []K, added []bool) (int, error) {
 	return frame.InsertKeys(&s.core.frame, keys, added, s.core.insertion(s.core.kernel.insertNew))
 }

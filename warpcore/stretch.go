@@ -15,10 +15,9 @@ var stretchCU string
 
 // stretches are the kernels of stretch.cu, and when they are used.
 type stretches struct {
-	minRows           int64 // of a batch
-	minTold           int64 // of a batch with flags
+	rule              frame.Stretches
+	minTold           int64 // rows of a batch with flags
 	minMoved          int64 // pairs of a table that grows
-	rowShare          int64 // of a batch for the table's slots: the whole table is read and written
 	bytes             int   // of shared memory, of a stretch
 	late              frame.Late
 	replacing, adding device.Kernel[stretchParams]
@@ -29,11 +28,7 @@ type stretches struct {
 // stretchesFor has bounds by a model of the bytes that are moved. Growth, and batches with flags, go as before until a GPU
 // has shown from where on stretches are faster there.
 func stretchesFor(info device.Info) stretches {
-	s := stretches{minRows: 1 << 22, minTold: math.MaxInt64, minMoved: math.MaxInt64, rowShare: 8, bytes: stretchBytes}
-	if !info.CUDA() {
-		s.minRows = math.MaxInt64
-	}
-	return s
+	return stretches{rule: frame.StretchesFor(info, 8, 2), minTold: math.MaxInt64, minMoved: math.MaxInt64, bytes: stretchBytes}
 }
 
 // mostPiece is how many rows go in at once, at most: kernels number what is left over of them with 32 bits.
@@ -45,25 +40,21 @@ const leftShare = 8
 // insertStretches puts the front of a batch into the table stretch by stretch, and tells how many rows: none where that would be slower, a
 // multiple of 32, or all. empty tells that no pair ever was in.
 func (c *core) insertStretches(st *device.Stream, k inserts, p insertParams, b frame.Rows, empty bool) (taken int64, err error) {
-	least := c.capacity() / c.stretch.rowShare // each piece reads and writes the whole table
-	if b.N < max(least, c.stretch.minRows) || least > mostPiece {
-		return 0, nil
-	}
 	tells := b.Flags != 0
-	if tells && b.N < c.stretch.minTold {
+	if b.N < c.stretch.rule.MinRows || tells && b.N < c.stretch.minTold {
 		return 0, nil
 	}
 	grid, windows, ok := c.stretchGrid(tells)
-	within := int64(math.Ceil(math.Sqrt(float64(grid.Blocks))))
-	if !ok || within > frame.MaxParts || grid.Blocks <= within {
+	if !ok {
 		return 0, nil
 	}
-	large := (grid.Blocks + within - 1) / within
-	regions := c.regions
-	regions.RegionRows, regions.PieceRows = max(1, least/(large*within)), min(max(regions.PieceRows, least), mostPiece)
+	fine, ok := c.stretch.rule.Fine(c.regions, b.N, c.capacity(), grid.Blocks, mostPiece)
+	if !ok {
+		return 0, nil
+	}
 	kernel, bytes := *k.stretch, int64(8)
 	if tells {
-		kernel, bytes = c.stretch.telling, bytes+min(b.N, regions.PieceRows)/32*4+4
+		kernel, bytes = c.stretch.telling, bytes+min(b.N, fine.Regions.PieceRows)/32*4+4
 	}
 	lease, err := c.frame.Scratch(bytes)
 	defer lease.Done()
@@ -82,15 +73,15 @@ func (c *core) insertStretches(st *device.Stream, k inserts, p insertParams, b f
 		q.Empty = 1
 	}
 	x := c.placement(tells, nil)
-	x.Regions = &regions
+	x.Regions = &fine.Regions
 	x.Params = func(rows frame.Partition) any {
 		n := uint64(windows)
 		if rows.Within == 0 {
-			n *= uint64(within)
+			n *= uint64(fine.Within)
 		}
 		return &partitionParams{Table: c.t, Rows: rows, Inverse: math.MaxUint64/n + 1}
 	}
-	taken, err = c.kernel.partition.InFineOrder(&c.frame, st, c.kernel.within, x, b, large, within, func(o frame.Ordered, starts device.Slice[uint64], spare frame.Rows) error {
+	taken, err = c.kernel.partition.InFineOrder(&c.frame, st, c.kernel.within, x, b, fine.Large, fine.Within, func(o frame.Ordered, starts device.Slice[uint64], spare frame.Rows) error {
 		q.Rows = frame.Partition{Keys: o.Rows.Keys, Values: o.Rows.Values, Positions: o.Positions, N: uint64(o.Rows.N)}
 		q.Rows.Starts = starts.Addr()
 		q.LeftKeys, q.LeftValues, q.LeftPositions, q.Flags = spare.Keys, spare.Values, o.Spare, o.Rows.Flags

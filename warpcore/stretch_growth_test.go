@@ -17,7 +17,7 @@ import (
 
 // growsInStretches makes a table grow stretch by stretch, and take no batch so.
 func growsInStretches(c *core, bytes int) {
-	c.stretch.minRows, c.stretch.minMoved, c.stretch.bytes, c.regions.MinBytes = math.MaxInt64, 1, bytes, 1
+	c.stretch.rule.MinRows, c.stretch.minMoved, c.stretch.bytes, c.regions.MinBytes = math.MaxInt64, 1, bytes, 1
 }
 
 // growing are tables of each kind that grow stretch by stretch, and what they should hold.

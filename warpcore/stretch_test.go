@@ -17,7 +17,8 @@ import (
 
 // inStretches makes a table take every batch stretch by stretch, in pieces.
 func inStretches(c *core, bytes int) {
-	c.stretch.minRows, c.stretch.minTold, c.stretch.minMoved, c.stretch.rowShare, c.stretch.bytes = 1, 1, 1, 1<<40, bytes
+	c.stretch.rule = frame.Stretches{MinRows: 1, SlotShare: 1 << 40}
+	c.stretch.minTold, c.stretch.minMoved, c.stretch.bytes = 1, 1, bytes
 	c.regions = frame.Regions{MinBytes: 1, RegionBytes: 4 << 10, MinRows: 1 << 40, PieceRows: 500, MemoryShare: 8, Span: frame.Threads}
 }
 

@@ -40,14 +40,18 @@ type Fine struct {
 	Large, Within int64
 }
 
-// Fine says how a batch of n rows goes into a table of so many slots and stretches; false: not by stretches. Pieces have no
-// more rows than most, or than the rule says if that is more.
+// Fine says how a batch of n rows goes into a table of so many slots and stretches; false: not by stretches. Where the
+// rule's pieces have too few rows for all stretches, they have as many as that takes, but no more than most.
 func (s *Stretches) Fine(rule Regions, n, slots, stretches, most int64) (f Fine, ok bool) {
 	least := slots / s.SlotShare
-	f.Within = 1 << (bits.Len64(uint64(max(stretches, 1)-1)) / 2)
+	f.Within = max(1, int64(math.Ceil(math.Sqrt(float64(stretches)))))
+	if rule.PowerOfTwo {
+		f.Within = 1 << (bits.Len64(uint64(max(stretches, 1)-1)) / 2)
+	}
 	f.Large = (stretches + f.Within - 1) / f.Within
 	f.Regions = rule
-	f.Regions.PieceRows = max(rule.PieceRows, most)
+	f.Regions.PieceRows = max(rule.PieceRows, min(least, most))
 	f.Regions.RegionRows = max(1, least/(f.Large*f.Within))
-	return f, n >= s.MinRows && min(n, f.Regions.PieceRows) >= least && stretches >= max(2, s.Blocks) && f.Large <= MaxParts
+	fits := stretches >= max(2, s.Blocks) && max(f.Large, f.Within) <= MaxParts
+	return f, fits && n >= s.MinRows && min(n, f.Regions.PieceRows) >= least
 }
