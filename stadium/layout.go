@@ -177,9 +177,10 @@ const (
 	regionRows  = 1 << 18
 )
 
-// sorted tells whether batches can be brought in the order of parts of the table, and carried how many bytes of values go with their keys: those of
-// others stay where they are. ordered tells whether they are brought in the order of regions, staged whether these may go in through shared memory,
-// and stretches whether stretches of buckets may. A ticket of one bit does not tell whether a look-up must go on.
+// sorted tells whether batches can be brought in the order of parts of the table, and carried how many bytes of values
+// go with their keys: those of others stay where they are. ordered tells whether they are brought in the order of
+// regions, staged whether these may go in through shared memory, and stretches whether stretches of buckets may. A
+// ticket of one bit does not tell whether a look-up must go on.
 func (c config) sorted() bool { return slices.Contains([]int{4, 8, 16, 32}, c.keyBytes) }
 
 func (c config) ordered() bool { return c.sorted() && !c.together() }
@@ -210,31 +211,37 @@ type stagedParams struct {
 	Left   uint64        // bitmap of the rows that a block leaves
 }
 
-// stretchParams are the parameters of insert_stretch: each block takes a stretch of 2^Cut buckets into its shared memory.
+// stretchParams are the parameters of insert_stretch: each block takes a stretch of 2^Cut buckets into its shared
+// memory.
 type stretchParams struct {
 	Table  Table
 	Cut    uint64
 	Rows   frame.Placing // in the order of stretches. Where they carry no values, these are in the order of Positions
 	Starts uint64        // where the rows of each stretch begin: u64, one more than there are stretches
-	// Rows that are left over: to columns like those of Rows. Left is the address of how many there are of each region, u32, which go
-	// where the region's rows were; where rows carry no values, of all, which are in a row.
+	// Rows that are left over: to columns like those of Rows. Left is the address of how many there are of each region,
+	// u32, which go where the region's rows were; where rows carry no values, of all, which are in a row.
 	LeftKeys, LeftValues, LeftPositions uint64
 	Left                                uint64
 }
 
 const (
-	stretchBytes   = 38 << 10                     // of shared memory, of a stretch
-	stretchLarger  = 84 << 10                     // the same, if so there are few enough stretches to be counted in one pass
-	stretchListed  = 448                          // rows that a block lists which are left over: with more, one block less is resident
-	stretchFixed   = 4*stretchListed + 1<<10 + 64 // of shared memory: the list, counters, what block-wide functions have
-	stretchThreads = 256                          // of a block
-	// stretchThreadsLarger are those of a block with a larger stretch.
+	// stretchBytes is the shared memory of a stretch, and stretchLarger the same if so there are few enough stretches to
+	// be counted in one pass.
+	stretchBytes  = 38 << 10
+	stretchLarger = 84 << 10
+	// stretchListed is how many rows a block lists that are left over. With 512, one block less would be resident.
+	stretchListed = 448
+	// stretchFixed is the shared memory beside a stretch: the list, counters, and a kilobyte that CUDA takes.
+	stretchFixed = 4*stretchListed + 1<<10 + 64
+	// stretchThreads are those of a block, and stretchThreadsLarger of one with a larger stretch.
+	stretchThreads       = 256
 	stretchThreadsLarger = 512
-	leastCut             = 2 // fewer buckets need not have tickets and slots of whole units
+	// leastCut: fewer buckets need not have tickets and slots of whole units.
+	leastCut = 2
 )
 
-// stretchBucket is the shared memory of a bucket, of a stretch: the slots, or for each its key and its row's position; the
-// tickets; the mark; and, where values are written by parts, which of them were replaced.
+// stretchBucket is the shared memory of a bucket, of a stretch: the slots, or for each its key and its row's position;
+// the tickets; the mark; and, where values are written by parts, which of them were replaced.
 func (c config) stretchBucket() int {
 	slot, marks := c.slotBytes(), 4
 	if c.carried() == 0 {

@@ -1,7 +1,8 @@
-// Large inserts, region by region: a block has the tickets of a region in its shared memory, and nobody else has to do with its slots
-// meanwhile. Memory then sees tickets in streams. The rows are those that stretches of the region have left over (stretch.cu), whose slots are few; or
-// all, whose slots memory then sees at random: where slots are in host memory, or a batch is small beside the table. The program is compiled with
-// WARPMAP_SHARED: atomic operations and fences are a block's own.
+// Large inserts, region by region: a block has the tickets of a region in its shared memory, and nobody else has to do
+// with its slots meanwhile. Memory then sees tickets in streams. The rows are those that stretches of the region have
+// left over (stretch.cu), whose slots are few; or all, whose slots memory then sees at random: where slots are in host
+// memory, or a batch is small beside the table. The program is compiled with WARPMAP_SHARED: atomic operations and
+// fences are a block's own.
 #include "config.h"
 #include "stadium.cuh"
 

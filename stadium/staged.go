@@ -100,8 +100,8 @@ func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b fram
 // leftBytes is the memory of a bitmap of n rows.
 func leftBytes(n int64) int64 { return frame.Align((n + 31) / 32 * 4) }
 
-// stageRegions launches what puts rows of q into their regions, and behind it what brings those of up to n rows that find no room there to
-// others. left is memory for a bitmap of the n rows.
+// stageRegions launches what puts rows of q into their regions, and behind it what brings those of up to n rows that
+// find no room there to others. left is memory for a bitmap of the n rows.
 func (c *core) stageRegions(st *device.Stream, k *insertKernels, p insertParams, q stagedParams, n int64, left device.Slice[byte],
 	launch func(q *stagedParams) error) error {
 	left = left.Slice(0, int(leftBytes(n)))

@@ -1,16 +1,19 @@
-// Large batches, stretch by stretch: a block takes the tickets of some buckets in a row into shared memory, and the slots if keys are in them. It
-// puts those pairs there whose first bucket is among them, and writes all back. So memory sees streams alone. A row is left over if its first
-// bucket is full, or if its key may be in another bucket. It goes on a list: staged.cu has such rows of a region, or insert_listed.
+// Large batches, stretch by stretch: a block takes the tickets of some buckets in a row into shared memory, and the
+// slots if keys are in them. It puts those pairs there whose first bucket is among them, and writes all back. So memory
+// sees streams alone. A row is left over if its first bucket is full, or if its key may be in another bucket. It goes
+// on a list: staged.cu has such rows of a region, or insert_listed.
 //
-// A row looks for its key among the pairs that were there before the batch, takes the first available slot of its order with one atomic operation
-// on the bucket's mark, and writes its pair and its ticket. So rows of one key may stand beside one another, until all rows have come. Then each
-// bucket is looked at once, and one pair of a key stays. The tickets of the others are given back: so nothing that stands behind them moves.
+// A row looks for its key among the pairs that were there before the batch, takes the first available slot of its order
+// with one atomic operation on the bucket's mark, and writes its pair and its ticket. So rows of one key may stand
+// beside one another, until all rows have come. Then each bucket is looked at once, and one pair of a key stays. The
+// tickets of the others are given back: so nothing that stands behind them moves.
 //
-// A bucket's tickets may be seen while others write to it. They go from available to taken alone. So a row may take a bucket for one that sends
-// its key on which was not full before the batch: then it is left over for nothing.
+// A bucket's tickets may be seen while others write to it. They go from available to taken alone. So a row may take a
+// bucket for one that sends its key on which was not full before the batch: then it is left over for nothing.
 //
-// Values that the rows do not carry stay in the batch until all rows have come. Till then a slot has its row's position, and the block has no slots
-// in shared memory, but their keys. At the end a value goes from its row to its slot, once.
+// Values that the rows do not carry stay in the batch until all rows have come. Till then a slot has its row's
+// position, and the block has no slots in shared memory, but their keys. At the end a value goes from its row to its
+// slot, once.
 #include "config.h" // struct config: what this table holds
 #include "stadium.cuh"
 
@@ -21,7 +24,8 @@ typedef Tickets<C> Board;
 constexpr u32 LISTED = STADIUM_STRETCH_LISTED, SLOTS = C::SLOTS;
 constexpr bool CARRIED = STADIUM_CARRIES;
 
-// A bucket's mark: the slots that are taken. Above them are those that were before the batch, and whether a key went on from here.
+// A bucket's mark: the slots that are taken. Above them are those that were before the batch, and whether a key went on
+// from here.
 struct Mark {
     static constexpr u32 ALL = Board::EVERY, WAS = 16, WENT_ON = 1u << 31, NONE = C::SLOTS;
     static_assert(C::SLOTS < 16, "twice in a word, and a bit");
@@ -46,7 +50,8 @@ struct Mark {
     }
 };
 
-// write_ticket takes the ticket of an available slot, beside others who take its neighbours': it is all ones, or but for its lowest bit 0.
+// write_ticket takes the ticket of an available slot, beside others who take its neighbours': it is all ones, or but
+// for its lowest bit 0.
 __device__ __forceinline__ void write_ticket(u64 tickets, u32 slot, u32 ticket) {
     if constexpr (C::TICKET_BITS >= 8) Board::set(tickets, slot, ticket);
     else {
@@ -64,12 +69,13 @@ struct Stage {
     u32 added;
     u32 list[LISTED]; // of rows, by their numbers in the stretch
 };
-static_assert(sizeof(Stage) + 1024 <= STADIUM_STRETCH_FIXED, "beside what block-wide functions have");
+static_assert(sizeof(Stage) + 1024 <= STADIUM_STRETCH_FIXED, "beside what CUDA takes");
 
 // Brought is a row's value; if rows do not carry values, its position.
 //
-// Cells are the stretch in shared memory: its slots; if rows do not carry values, each slot's key and its row's position. Where values are written by
-// parts, each bucket CLAIMS the slots whose values the batch has replaced: so a value is of one row.
+// Cells are the stretch in shared memory: its slots; if rows do not carry values, each slot's key and its row's
+// position. Where values are written by parts, each bucket CLAIMS the slots whose values the batch has replaced: so a
+// value is of one row.
 #if STADIUM_CARRIES
 struct Brought {
     Value<C> v;
@@ -167,7 +173,8 @@ template <bool REPLACE> struct StretchJob {
         } else
             store_slots();
     }
-    // store_slots writes the slots that the batch has changed, unit by unit, as they lie in memory. A thread asks for some units before it writes them.
+    // store_slots writes the slots that the batch has changed, unit by unit, as they lie in memory. A thread asks for
+    // some units before it writes them.
     __device__ __forceinline__ void store_slots() const {
         constexpr u32 UNIT = C::KEY_UNIT < C::VALUE_UNIT ? C::KEY_UNIT : C::VALUE_UNIT, UNITS = C::SLOT_BYTES / UNIT, ASKED = 4;
         typedef typename bits_of<UNIT>::type unit;
@@ -201,7 +208,8 @@ template <bool REPLACE> struct StretchJob {
         return load_readonly(at<unit>(p.rows.values + (u64)cells.position_of(slot) * C::VALUE_BYTES + (offset - C::VALUE_OFFSET)));
     }
 
-    // holds tells whether a slot has the key, which was there before the batch with OLD: where keys alone are here, those are in memory.
+    // holds tells whether a slot has the key, which was there before the batch with OLD: where keys alone are here,
+    // those are in memory.
     template <bool OLD> __device__ __forceinline__ bool holds(u32 bucket, u32 slot, const Key<C>& k) const {
         if constexpr (OLD && !CARRIED) return same<C>(k, slots_in_memory() + (bucket * SLOTS + slot) * (u64)C::SLOT_BYTES);
         else return same<C, InBlock>(k, cells.key_at(bucket * SLOTS + slot));
@@ -240,8 +248,8 @@ template <bool REPLACE> struct StretchJob {
         write_ticket(tickets_of(bucket), slot, taken_ticket<C>(to.info));
         return true;
     }
-    // put_all puts all rows, the first of which were asked for. The lanes of a warp meet behind each row of theirs: lanes that go different ways, as
-    // those do that find a bucket full, would not come together again by themselves.
+    // put_all puts all rows, the first of which were asked for. The lanes of a warp meet behind each row of theirs:
+    // lanes that go different ways, as those do that find a bucket full, would not come together again by themselves.
     __device__ __forceinline__ void ask(u32 i, u32 n) {
 #pragma unroll
         for (u32 j = 0; j < IN_FLIGHT; j++) {
@@ -266,8 +274,9 @@ template <bool REPLACE> struct StretchJob {
         }
     }
 
-    // Rows that are left over are listed, and looked at again when all rows have come: their key may be in by another row. Those that are too many for
-    // the list have a key of which there are many, or belong to a table that is nearly full.
+    // Rows that are left over are listed, and looked at again when all rows have come: their key may be in by another
+    // row. Those that are too many for the list have a key of which there are many, or belong to a table that is nearly
+    // full.
     __device__ __forceinline__ void list(u32 row, const Key<C>& k, const Brought& v) {
         u32 n = add(&stage.full, 1u);
         if (n < LISTED) stage.list[n] = row;
@@ -275,7 +284,8 @@ template <bool REPLACE> struct StretchJob {
     }
     __device__ __forceinline__ u32 region() const { return (u32)(from >> p.table.shift); }
     __device__ __forceinline__ u32* left_count() const { return at<u32>(p.left) + (CARRIED ? region() : 0); }
-    // leave gives a row to the kernel that comes behind. Those of a region go where its rows were, and those that carry no values to the front.
+    // leave gives a row to the kernel that comes behind. Those of a region go where its rows were, and those that carry
+    // no values to the front.
     __device__ __forceinline__ void leave(u32 number, const Key<C>& k, const Brought& v) const {
         u64 to = number;
         if constexpr (CARRIED) to += load_readonly(at<u64>(p.starts) + ((u64)region() << (p.table.shift - p.cut)));
@@ -335,7 +345,8 @@ template <bool REPLACE> struct StretchJob {
         for (u32 i = 0; i < C::KEY_BYTES / 4; i++) x = (x << 5 | x >> 27) ^ load_relaxed(at<u32>(cells.key_at(slot)) + i);
         return x;
     }
-    // perhaps_twice tells whether a key may be in a bucket twice; most buckets are done with by that. Slots that are not fresh have words of their own.
+    // perhaps_twice tells whether a key may be in a bucket twice; most buckets are done with by that. Slots that are
+    // not fresh have words of their own.
     __device__ __forceinline__ bool perhaps_twice(u32 bucket, u32 fresh) const {
         u32 x[SLOTS];
 #pragma unroll

@@ -60,8 +60,8 @@ func (s *stretches) cut(c *core, n int64) (cut, bool) {
 	return x, ok
 }
 
-// insertStretches puts the front of a batch into the table stretch by stretch, and tells how many rows: none where that would be slower, a
-// multiple of 32, or all.
+// insertStretches puts the front of a batch into the table stretch by stretch, and tells how many rows: none where that
+// would be slower, a multiple of 32, or all.
 func (c *core) insertStretches(st *device.Stream, k *insertKernels, p insertParams, b frame.Rows) (taken int64, err error) {
 	s := &c.stretch
 	if !c.cfg.stretches() || b.N < s.rule.MinRows || c.bytes(c.shape) < c.regions.MinBytes {
