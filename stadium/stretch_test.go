@@ -22,6 +22,7 @@ func inStretches(c *core, buckets int, piece int64) {
 	c.stretch.bytes = buckets * c.cfg.stretchBucket()
 	c.stretch.larger = c.stretch.bytes
 	c.staged.rule.MinRows = math.MaxInt64
+	c.far.listedFrom = math.MaxInt64 // panes in host memory are served where they lie
 	c.regions = frame.Regions{MinRows: 1 << 40, PieceRows: piece, MemoryShare: 8, Span: frame.Threads}
 }
 
@@ -214,6 +215,11 @@ func TestStretchHistory(t *testing.T) {
 			must(t, tellStretches(d, stretchStory{o: sized(3000, 1, 16, 4), buckets: 4, piece: 1 << 20, rows: 3000, rounds: 6, seed: 4}, key128, value128))
 			must(t, tellStretches(d, stretchStory{o: sized(5000, 0, 8, 5), buckets: 4, piece: 2000, rows: 4000, rounds: 6, seed: 5}, key128, valueWide))
 			must(t, tellStretches(d, stretchStory{o: sized(5000, 0, 4, 6), buckets: 8, piece: 2000, rows: 4000, rounds: 6, seed: 6, few: true}, key64, value96))
+			for _, where := range places {
+				o := sized(3000, 0, 8, 7)
+				o.DeviceBytes, o.pane = where.DeviceBytes, where.pane
+				must(t, tellStretches(d, stretchStory{o: o, buckets: 4, piece: 1 << 20, rows: 3000, rounds: 4, seed: 7}, key32, key32))
+			}
 			if d.Info().CUDA() { // stretches as large as elsewhere
 				of := func(c config, bytes int) int { return 1 << c.cut(bytes, regionShift) }
 				must(t, tellStretches(d, stretchStory{o: sized(1<<20, 0, 8, 7), buckets: of(config{4, 4, 8, 0}, stretchBytes), piece: 1 << 20, rows: 800000, rounds: 4}, key32, key32))
