@@ -72,10 +72,16 @@ template <bool TELLS> struct Stage {
     u32 position[TELLS ? LISTED : 1];
     u32 goes_on[C::NEAR]; // whether any row does behind a round
     u32 left, base;       // rows that leave, and where they go
-    u32 added, reused;
+    u32 added, reused, longest; // longest: chain, if it must be told
     __device__ __forceinline__ void begin() { // for all threads
         if (thread_index() < C::NEAR) goes_on[thread_index()] = 0;
-        if (thread_index() == 0) full = left = added = reused = 0;
+        if (thread_index() == 0) full = left = added = reused = longest = 0;
+    }
+    // end adds to the table's counters. It is for one thread.
+    __device__ __forceinline__ void end(const Table& t) const {
+        if (added) add_to_memory(&counters(t)->inserted, (u64)added);
+        if (reused) add_to_memory(&counters(t)->reused, (u64)reused);
+        if (longest) max_of_memory(&counters(t)->max_probes, (u64)longest);
     }
     __device__ __forceinline__ void list(u32 i, key row, value of, u32 from) {
         k[i] = row;
@@ -106,14 +112,14 @@ template <bool REPLACE, bool TELLS> struct StretchJob {
     u32 windows;
     u64 copy; // of its slots
     u32 *marks, *rows; // rows: of slots, their positions
-    u32 added, reused, longest; // longest: chain, if it must be told
+    u32 added, reused;
     static constexpr u32 IN_FLIGHT = 4;
     key k[IN_FLIGHT]; // rows of this thread
     value v[IN_FLIGHT];
     u32 position[IN_FLIGHT];
 
     __device__ __forceinline__ StretchJob(const stretchParams& p, Stage<TELLS>& stage, u64 first)
-        : p(p), stage(stage), from(block_index() * p.windows), first(first), copy((u64)dynamic_shared()), added(0), reused(0), longest(0) {
+        : p(p), stage(stage), from(block_index() * p.windows), first(first), copy((u64)dynamic_shared()), added(0), reused(0) {
         windows = (u32)(p.table.main.windows - from < p.windows ? p.table.main.windows - from : p.windows);
         marks = (u32*)(copy + p.windows * WINDOW_BYTES);
         rows = marks + p.windows;
@@ -213,7 +219,7 @@ template <bool REPLACE, bool TELLS> struct StretchJob {
             if (!p.empty && there(at, k, v)) return IN;
         }
         if (!take(at, h.first_slot(), k, v, position)) return WAITS;
-        if (number > longest) longest = number;
+        if (number > WARPCORE_PROBES_UNTOLD) max_of(&stage.longest, number);
         return IN;
     }
     // go_on takes the listed rows on along their chains, and gives away those that are not in. It is for all threads.
@@ -368,14 +374,11 @@ template <bool REPLACE, bool TELLS> __device__ __forceinline__ void insert_stret
     job.settle();
     block_sync();
     job.go_on();
-    tell_probes(p.table, job.longest);
     if (job.added) add(&stage.added, job.added);
     if (job.reused) add(&stage.reused, job.reused);
     block_sync();
     job.store();
-    if (thread_index() != 0) return;
-    if (stage.added) add_to_memory(&counters(p.table)->inserted, (u64)stage.added);
-    if (stage.reused) add_to_memory(&counters(p.table)->reused, (u64)stage.reused);
+    if (thread_index() == 0) stage.end(p.table);
 }
 
 // Growth: a block builds a stretch of a new table from those windows of the old one in which keys stand whose first windows lie in it. Both
@@ -406,7 +409,7 @@ struct GrowJob : StretchJob<false, false> {
             if (slot < C::WINDOW) {
                 store_relaxed(A::word_at(copy, (h.window - from) * C::WINDOW + slot), pair);
                 added++;
-                if (number > longest) longest = number;
+                if (number > WARPCORE_PROBES_UNTOLD) max_of(&stage.longest, number);
                 return false;
             }
             if (number == C::NEAR) return true;
@@ -469,12 +472,11 @@ WARPMAP_KERNEL_RESIDENT(grow_stretch, stretchParams, 6) {
     GrowJob job(p, stage);
     job.load();
     job.move_all();
-    tell_probes(p.table, job.longest);
     if (job.added) add(&stage.added, job.added);
     block_sync();
     job.leave_listed();
     job.store();
-    if (thread_index() == 0 && stage.added) add_to_memory(&counters(p.table)->inserted, (u64)stage.added);
+    if (thread_index() == 0) stage.end(p.table);
 }
 
 #if WARPCORE_MAP
