@@ -136,35 +136,43 @@ template <class Rows> __device__ __forceinline__ void partition_sum(const Rows& 
     if (thread_index() == 0) at<u64>(r.starts)[block_index()] = all;
 }
 
-// The parts of a thread in a scan over all: per of them, PER at most.
-struct PartitionScan {
-    static constexpr u32 PER = (WARPMAP_MAX_PARTS + PARTITION_THREADS - 1) / PARTITION_THREADS;
-    u32 parts, per;
-    __device__ __forceinline__ PartitionScan(u32 parts) : parts(parts), per((parts + PARTITION_THREADS - 1) / PARTITION_THREADS) {}
-    __device__ __forceinline__ u32 part(u32 j) const { return thread_index() * per + j; }
-    __device__ __forceinline__ bool has(u32 j) const { return j < per && part(j) < parts; }
-};
-
 // What a block keeps in shared memory while it brings a tile in order.
 template <class Tile, int KEY, int VALUE> struct PartitionShared {
     u128 keys[(Tile::ROWS * KEY + 15) / 16], values[(Tile::ROWS * VALUE + 15) / 16]; // of the tile, in order
     u32 to[Tile::ROWS];               // where each of these rows goes in the output
-    u32 count[WARPMAP_MAX_PARTS + 1]; // the tile's rows of a part; then where they begin in it
-    u32 base[WARPMAP_MAX_PARTS + 1];  // where the tile's rows of a part go in the output, less where they are in the tile
-    u32 sums[32];                     // of warps
+    u32 count[WARPMAP_MAX_PARTS + 1]; // the tile's rows of a part; 0 between two tiles
+    u32 start[WARPMAP_MAX_PARTS + 1]; // where they begin in the tile
+    u32 base[WARPMAP_MAX_PARTS + 1];  // where they go in the output, less where they are in the tile
 
+    // begin is for all threads, once.
+    __device__ __forceinline__ void begin() {
+        for (u32 i = thread_index(); i <= WARPMAP_MAX_PARTS; i += Tile::THREADS) count[i] = 0;
+        block_sync();
+    }
     template <class T> static __device__ __forceinline__ void put(u128* column, const T (&x)[Tile::EACH], const u32 (&place)[Tile::EACH]) {
 #pragma unroll
         for (int i = 0; i < Tile::EACH; i++) ((T*)column)[place[i]] = x[i];
     }
-    // before gives the sum of x over the threads before this one, and over all. Between two calls the block meets once more.
-    __device__ __forceinline__ u32 before(u32 x, u32& all) {
+    // place says where the tile's rows of each part begin, in the tile and in the output, in which room for them is taken with one atomic operation. A
+    // thread has a part, or several; each warp adds up the parts before its own by itself.
+    __device__ __forceinline__ void place(u32 parts, u32 rows, u64 first, u64* cursors) {
         tile<32> warp;
-        u32 of_warp, own = warp.scan(x, of_warp), first = thread_index() / 32;
-        if (warp.rank() == 31) sums[first] = of_warp;
-        block_sync();
-        u32 sum = warp.scan((u32)warp.rank() < Tile::THREADS / 32 ? sums[warp.rank()] : 0u, all);
-        return own + warp.shuffle(sum, (int)first);
+        for (u32 from = thread_index() / 32 * 32; from < parts; from += Tile::THREADS) {
+            u32 part = from + (u32)warp.rank(), n = part < parts ? count[part] : 0, before = 0, all;
+            u64 room;
+            if (cursors && n) room = add(cursors + part, (u64)n); // there when it is asked for
+            for (u32 i = (u32)warp.rank(); i < from; i += 32) before += count[i];
+            if (from) {
+                warp.scan(before, all);
+                before = all;
+            }
+            before += warp.scan(n, all);
+            if (part >= parts) continue;
+            start[part] = before;
+            if (!cursors) base[part] = (u32)first;
+            else if (n) base[part] = (u32)room - before;
+        }
+        if (thread_index() == 0) start[parts] = rows;
     }
 };
 
@@ -208,11 +216,7 @@ __device__ __forceinline__ void partition_write(Shared& shared, const Rows& r, c
 template <bool OTHERS, class I, class V, class K, class Shared, class Rows, class Tile, class Part, class Ahead>
 __device__ __forceinline__ void partition_tile(Shared& shared, const Rows& r, const Tile& tile, K (&k)[Tile::EACH], u32 parts, u64* cursors,
                                                Part part_of, Ahead ahead) {
-    constexpr int EACH = Tile::EACH, PER = PartitionScan::PER;
-    PartitionScan s(parts);
-    for (u32 i = thread_index(); i <= parts; i += Tile::THREADS) shared.count[i] = 0;
-    block_sync();
-
+    constexpr int EACH = Tile::EACH;
     u32 place[EACH]; // the part, and above it the rank among the tile's rows of that part; then the place in the tile
     if (tile.rows == Tile::ROWS) {
 #pragma unroll
@@ -227,29 +231,15 @@ __device__ __forceinline__ void partition_tile(Shared& shared, const Rows& r, co
     if (r.values) tile.load(r.values, v);
     block_sync();
 
-    // Room in the parts is asked for before it is known where they begin in the tile.
-    u32 x[PER], mine = 0, all;
-    u64 cursor[PER];
-#pragma unroll
-    for (u32 j = 0; j < PER; j++) {
-        mine += x[j] = s.has(j) ? shared.count[s.part(j)] : 0;
-        cursor[j] = x[j] && cursors ? add(cursors + s.part(j), (u64)x[j]) : tile.first;
-    }
-    u32 start = shared.before(mine, all), rows = OTHERS ? all : tile.rows;
-#pragma unroll
-    for (u32 j = 0; j < PER; j++) {
-        if (!s.has(j)) continue;
-        shared.count[s.part(j)] = start;
-        shared.base[s.part(j)] = cursors ? (u32)cursor[j] - start : (u32)tile.first;
-        start += x[j];
-    }
-    if (thread_index() == 0) shared.count[parts] = rows;
+    u32 rows = OTHERS ? Tile::ROWS - shared.count[parts] : tile.rows; // those that are not there are others
+    shared.place(parts, rows, tile.first, cursors);
     block_sync();
 
+    for (u32 i = thread_index(); i <= parts; i += Tile::THREADS) shared.count[i] = 0;
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
         u32 part = place[i] & 0xffff;
-        place[i] = shared.count[part] + (place[i] >> 16);
+        place[i] = shared.start[part] + (place[i] >> 16);
         shared.to[place[i]] = shared.base[part] + place[i]; // of others it is not asked for
     }
     shared.put(shared.keys, k, place);
@@ -281,6 +271,7 @@ __device__ __forceinline__ void partition_scatter(const Rows& r, Part part_of) {
     auto& shared = *(typename Columns::Shared*)dynamic_shared();
     u64 first = block_index() * Tile::ROWS, next;
     K k[Tile::EACH];
+    shared.begin();
     if (first < r.n) Tile(first, r.n).load(r.keys, k);
     for (; first < r.n; first = next) {
         next = first + grid_blocks() * Tile::ROWS;
@@ -344,6 +335,7 @@ template <class K, class V, class Rows, class Part> __device__ __forceinline__ v
         ends[0] = at<K>(r.keys)[first];
         ends[1] = at<K>(r.keys)[first + tile.rows - 1];
     };
+    shared.begin();
     ask(first);
     for (; first < r.n; first = next) {
         next = first + grid_blocks() * Tile::ROWS;
@@ -383,6 +375,7 @@ template <class K, class V, class Rows, class Place> __device__ __forceinline__ 
     typedef typename Columns::Tile Tile;
     auto& shared = *(typename Columns::Shared*)dynamic_shared();
     auto part_of = [&](K key) { return place_of(key, r.parts); };
+    shared.begin();
     for (u64 row = block_index() * Tile::ROWS; row < r.n; row += grid_blocks() * Tile::ROWS) {
         u64 end = piece_begins(r, row + Tile::ROWS, Tile::ROWS, part_of, K{});
         for (u64 first = piece_begins(r, row, Tile::ROWS, part_of, K{}), to; first < end; first = to) {
