@@ -129,9 +129,9 @@ struct %s : Marks<%d, %d> {
 // Neighbourhoods: the windows of a region lie in rows of so many, of which the last may be shorter. The first windows of a
 // chain are in one, so that a block that has it in shared memory can put a pair into any of them.
 const (
-	neighbourhood = 64 // windows, a power of two
-	nearWindows   = 16 // of a chain
-	nearShift     = 10 // where the hash's bits stand that say how far on the next of them is
+	neighbourhood = 128 // windows, a power of two
+	nearWindows   = 6   // of a chain
+	nearShift     = 10  // where the hash's bits stand that say how far on the next of them is
 )
 
 // Region is an array of windows × window slots. The number of windows is a prime (or 1), so that double hashing visits
@@ -262,7 +262,8 @@ type stretchParams struct {
 }
 
 const (
-	stretchBytes   = 32 << 10 // of shared memory, of a stretch
+	stretchBytes   = 34 << 10 // of shared memory, of a stretch
+	stretchTold    = 40 << 10 // the same, where rows are told whether their keys are new
 	stretchListed  = 1 << 9   // rows that a block lists whose first windows are full: a multiple of its threads
 	stretchThreads = 256      // of a block
 	stretchBeside  = 4 << 10  // of shared memory: orders of slots, counters, what block-wide functions have

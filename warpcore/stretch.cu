@@ -113,7 +113,7 @@ template <bool REPLACE, bool TELLS> struct StretchJob {
     u64 copy; // of its slots
     u32 *marks, *rows; // rows: of slots, their positions
     u32 added, reused;
-    static constexpr u32 IN_FLIGHT = 4;
+    static constexpr u32 IN_FLIGHT = 4, SLOT_SHIFT = 16; // above a window's number in the stretch
     key k[IN_FLIGHT]; // rows of this thread
     value v[IN_FLIGHT];
     u32 position[IN_FLIGHT];
@@ -164,17 +164,17 @@ template <bool REPLACE, bool TELLS> struct StretchJob {
         Probe<C> h(p.table, k);
         u32 window = (u32)(h.window - from);
         if (!p.empty && load_relaxed(marks + window) >> Mark::WAS && there(window, k, v)) return true;
-        return take(window, h.first_slot(), k, v, position);
+        return take(window, h.first_slot(), k, v, position) < C::WINDOW;
     }
-    // take puts a pair into a free slot of a window, if there is one.
-    __device__ __forceinline__ bool take(u32 window, u32 first_slot, key k, value v, u32 position) {
+    // take puts a pair into a free slot of a window, and gives it; C::WINDOW if there is none.
+    __device__ __forceinline__ u32 take(u32 window, u32 first_slot, key k, value v, u32 position) {
         u32 slot = Mark::take(marks + window, first_slot);
-        if (slot == C::WINDOW) return false;
+        if (slot == C::WINDOW) return slot;
         u64 index = (u64)window * C::WINDOW + slot;
         if (!p.empty) reused += A::key_of(load_relaxed(A::word_at(copy, index))) == C::TOMBSTONE;
         A::put(copy, index, k, v);
         if constexpr (TELLS) rows[index] = position;
-        return true;
+        return slot;
     }
     // tell tells the row at a position, or those of some slots of a window, that their keys are new.
     __device__ __forceinline__ void tell(u32 position) const { or_of_memory(at<u32>(p.told) + position / 32, 1u << position % 32); }
@@ -203,7 +203,8 @@ template <bool REPLACE, bool TELLS> struct StretchJob {
     }
     // step is a listed row's part in a round: `at` is its window, and number that of its chain. One that has room is taken only where it had when it
     // was settled last, or where the row came to it in this round. WAITS: for the next round.
-    enum Step { IN, WAITS, LEAVES };
+    // TAKES: it has a slot, which is its own once the window is settled.
+    enum Step { IN, TAKES, WAITS, LEAVES };
     __device__ __forceinline__ Step step(u32& at, u32& number, key k, value v, u32 position) {
         Window w;
         w.load(true, copy + at * WINDOW_BYTES, 0);
@@ -218,9 +219,11 @@ template <bool REPLACE, bool TELLS> struct StretchJob {
             at = (u32)(h.window - from);
             if (!p.empty && there(at, k, v)) return IN;
         }
-        if (!take(at, h.first_slot(), k, v, position)) return WAITS;
+        u32 slot = take(at, h.first_slot(), k, v, position);
+        if (slot == C::WINDOW) return WAITS;
         if (number > WARPCORE_PROBES_UNTOLD) max_of(&stage.longest, number);
-        return IN;
+        at |= slot << SLOT_SHIFT;
+        return TAKES;
     }
     // go_on takes the listed rows on along their chains, and gives away those that are not in. It is for all threads.
     __device__ __forceinline__ void go_on() {
@@ -246,7 +249,12 @@ template <bool REPLACE, bool TELLS> struct StretchJob {
             }
             if (waits) store_relaxed(&stage.goes_on[round], 1u);
             block_sync();
-            settle();
+#pragma unroll
+            for (u32 j = 0; j < OWN; j++) {
+                if (is[j] != TAKES) continue;
+                is[j] = IN;
+                settle_of(at[j] & (1u << SLOT_SHIFT) - 1, at[j] >> SLOT_SHIFT);
+            }
             block_sync();
             if (!stage.goes_on[round]) break;
         }
@@ -292,13 +300,20 @@ template <bool REPLACE, bool TELLS> struct StretchJob {
     // settle leaves one pair of each key in every window.
     __device__ __forceinline__ void settle() {
         for (u32 i = thread_index(); i < windows; i += block_threads()) {
-            u32 mark = marks[i], was = mark >> Mark::WAS, fresh = mark & ~was & Mark::ALL;
-            if (!fresh) continue;
-            if (fresh & fresh - 1) fresh = settle(i, was, fresh);
-            else tell(i, fresh);
-            marks[i] = was | fresh | (was | fresh) << Mark::WAS;
-            added += (u32)popcount(fresh);
+            u32 mark = load_relaxed(marks + i), fresh = mark & ~(mark >> Mark::WAS) & Mark::ALL;
+            if (fresh) settle_one(i, mark >> Mark::WAS, fresh);
         }
+    }
+    // settle_of does so in one window, for the row that has the first of its fresh slots. Once it has, none is fresh.
+    __device__ __forceinline__ void settle_of(u32 window, u32 slot) {
+        u32 mark = load_relaxed(marks + window), fresh = mark & ~(mark >> Mark::WAS) & Mark::ALL;
+        if (fresh && (u32)lowest_bit(fresh) == slot) settle_one(window, mark >> Mark::WAS, fresh);
+    }
+    __device__ __forceinline__ void settle_one(u32 i, u32 was, u32 fresh) {
+        if (fresh & fresh - 1) fresh = settle(i, was, fresh);
+        else tell(i, fresh);
+        store_relaxed(marks + i, was | fresh | (was | fresh) << Mark::WAS);
+        added += (u32)popcount(fresh);
     }
     // other_than_empty gives each empty slot a key of its own.
     static __device__ __forceinline__ u128 other_than_empty(u128 k, u32 i) { return u128{k.lo - 1 - i, k.hi}; }

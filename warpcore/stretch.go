@@ -106,7 +106,11 @@ func (c *core) insertStretches(st *device.Stream, k inserts, p insertParams, b f
 // stretchGrid has a block for each stretch of the table, of so many windows; false where the table is small, or the
 // kernels are not for it, or not there.
 func (c *core) stretchGrid(tells bool) (grid device.Grid, windows int64, ok bool) {
-	windows = c.cfg.stretchWindows(c.stretch.bytes, tells)
+	bytes := c.stretch.bytes
+	if tells && bytes == stretchBytes {
+		bytes = stretchTold
+	}
+	windows = c.cfg.stretchWindows(bytes, tells)
 	if windows == 0 || int64(c.mem.Len()) < c.regions.MinBytes {
 		return grid, 0, false
 	}

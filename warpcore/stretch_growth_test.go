@@ -177,9 +177,9 @@ func TestGrowthInStretches(t *testing.T) {
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
 				o.Capacity = 10
 				rng := rand.New(rand.NewPCG(9, uint64(i)))
-				must(t, growthHistory[uint32](d, o, 5<<10, rng, 700, 8))
+				must(t, growthHistory[uint32](d, o, 9<<10, rng, 1400, 8))
 				if o.Hash == 0 || testenv.Long() { // a compilation for each
-					must(t, growthHistory[uint64](d, o, 5<<10, rng, 700, 8))
+					must(t, growthHistory[uint64](d, o, 9<<10, rng, 1400, 8))
 				}
 				if i < 2 && d.Info().CUDA() { // stretches as large as elsewhere
 					must(t, growthHistory[uint32](d, o, stretchBytes, rng, 100000, 5))
@@ -231,7 +231,7 @@ func TestGrowthInStretchesUnderStress(t *testing.T) {
 			o.LoadFactor = 1
 		}
 		d := openFor(t, "cpu", device.WithStress(seed))
-		return growthHistory[uint32](d, o, 5<<10<<(seed%2*3), rand.New(rand.NewPCG(seed, 8)), 300, 4)
+		return growthHistory[uint32](d, o, 9<<10<<(seed%2*2), rand.New(rand.NewPCG(seed, 8)), 300, 4)
 	}
 	t.Run("seeds", func(t *testing.T) {
 		for seed := range uint64(testenv.Seeds(40)) {
