@@ -180,7 +180,7 @@ __device__ __forceinline__ void plan_cell(const buildParams& p, Group g, Plan& w
     for (u32 attempt = 0; attempt < GPH_PLAN_ATTEMPTS; attempt++) {
         u32 best = ~0u, code = ~0u;
         for (u32 m = 0; m < C::MAPPINGS && (code == ~0u || m < p.mappings && m + 1 < C::MAPPINGS); m++) {
-            Ring r = ring_of<C>(t, cell, m);
+            Ring r = ring_of<C>(t, cell, cell / t.stretch_cells, m);
             g.sync();
             for (u32 v = g.rank(); v < C::VIRTUAL; v += H) {
                 u64 b = r.bucket(v);
@@ -195,7 +195,7 @@ __device__ __forceinline__ void plan_cell(const buildParams& p, Group g, Plan& w
         if (code == ~0u) break;
         // The slots are taken bucket by bucket; if another group was faster at one, all are given back.
         u32 m = code >> C::LOG_VIRTUAL, offset = code & (C::VIRTUAL - 1);
-        Ring r = ring_of<C>(t, cell, m);
+        Ring r = ring_of<C>(t, cell, cell / t.stretch_cells, m);
         if (p.mappings > 1) count_need(g, w, m, n);
         u32 missed = ~0u; // the first virtual bucket of this lane that had no room
         for (u32 v = g.rank(); v < C::VIRTUAL && missed == ~0u; v += H)

@@ -46,9 +46,9 @@ const (
 	startEach = 8
 	// buildSpan is the number of pairs that a block takes in a row.
 	buildSpan = 1 << 10
-	// stretchBytes is how much of the pairs has cells in one stretch: with the cells' counters and the buckets they write
-	// to, less than an L2 cache holds.
-	stretchBytes = 1 << 22
+	// partBytes is how much of the pairs has cells in one part: with the cells' counters and the buckets they write to,
+	// less than an L2 cache holds.
+	partBytes = 1 << 22
 	// leftShare: a build may leave one pair in so many to the insert kernels.
 	leftShare = 4
 )
@@ -122,7 +122,7 @@ func (c *core) construct(st *device.Stream, in frame.Rows, repack bool, rest fun
 	kb, vb := int64(c.cfg.keyBytes), int64(c.cfg.valueBytes)
 	buckets := int64(c.t.Main + c.t.Reserve)
 	left := in.N/leftShare + 1024
-	parts := int(max(1, min(in.N*(kb+vb)/stretchBytes, frame.MaxParts)))
+	parts := int(max(1, min(in.N*(kb+vb)/partBytes, frame.MaxParts)))
 	size := int64(0)
 	take := func(bytes int64) int64 { at := size; size += frame.Align(bytes); return at }
 	orderedKeys, orderedValues := take(in.N*kb), take(in.N*vb)

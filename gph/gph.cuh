@@ -18,14 +18,16 @@ template <class C> struct Home {
     typedef typename C::key key;
     key stored; // the key, or for a reserved one its alias in the side bucket
     bool side;
-    u32 cell, bits;
+    u32 cell, stretch, bits;
 
     __device__ __forceinline__ Home() {}
     __device__ __forceinline__ Home(const Table& t, key k) {
         side = C::marks(k);
         stored = C::alias(k, side);
         u64 h = hash64<C::HASH>(stored, t.seed);
-        cell = (u32)((h >> 32) * t.cell_count >> 32);
+        u64 place = (h >> 32) * t.stretches;
+        stretch = (u32)(place >> 32);
+        cell = stretch * t.stretch_cells + (u32)((u64)(u32)place * t.stretch_cells >> 32);
         bits = (u32)h;
     }
 };
@@ -35,26 +37,29 @@ template <class C> __device__ __forceinline__ u32 virtual_bucket(u32 bits, u32 m
     return (bits ^ mapping * GPH_MIX_MAPPING) * GPH_MIX_BITS >> (32 - C::LOG_VIRTUAL);
 }
 
-// Ring is the R neighbouring buckets that a cell's virtual buckets fall into under a mapping; the last bucket of the table's
-// main part is followed by its first, and so is the reserve's.
+// Ring is the R neighbouring buckets that a cell's virtual buckets fall into under a mapping; the last bucket of a stretch
+// is followed by its first, and so is the reserve's.
 struct Ring {
-    u64 first, end, count;
-    __device__ __forceinline__ u64 bucket(u32 v) const {
-        u64 b = first + v;
-        return b >= end ? b - count : b;
+    u64 base;         // the stretch's first bucket, or the reserve's
+    u32 first, count; // within it, and how many it has
+    __device__ __forceinline__ u32 within(u32 v) const {
+        u32 b = first + v;
+        return b >= count ? b - count : b;
     }
+    __device__ __forceinline__ u64 bucket(u32 v) const { return base + within(v); }
 };
-// ring_of is, with Ring::bucket, the paper's H_b. A cell's ring lies near the cell's own place, so that cells in a row use
-// memory in a row. The last mapping names the reserve.
-template <class C> __device__ __forceinline__ Ring ring_of(const Table& t, u32 cell, u32 mapping) {
+// in_reserve tells whether a mapping names the reserve: the last does.
+template <class C> __device__ __forceinline__ bool in_reserve(const Table& t, u32 mapping) { return mapping == C::MAPPINGS - 1 && t.reserve; }
+
+// ring_of is, with Ring::bucket, the paper's H_b. The rings of a cell lie in the cell's stretch, so that cells in a row use
+// memory in a row; that of the last mapping lies in the reserve.
+template <class C> __device__ __forceinline__ Ring ring_of(const Table& t, u32 cell, u32 stretch, u32 mapping) {
     u32 h = fmix32(cell ^ mapping * GPH_MIX_RING ^ (u32)t.seed);
-    bool reserve = mapping == C::MAPPINGS - 1 && t.reserve;
-    u64 near = (u64)cell * t.buckets_per_cell >> GPH_RATIO_SHIFT;
+    bool reserve = in_reserve<C>(t, mapping);
     Ring r;
-    r.count = reserve ? t.reserve : t.main;
-    r.end = reserve ? t.main + t.reserve : t.main;
-    r.first = (reserve ? t.main : near) + ((u64)h * (reserve ? (u32)t.reserve : t.span) >> 32);
-    if (r.first >= r.end) r.first -= r.count;
+    r.count = reserve ? (u32)t.reserve : t.stretch_buckets;
+    r.base = reserve ? t.main : (u64)stretch * t.stretch_buckets;
+    r.first = (u32)((u64)h * r.count >> 32);
     return r;
 }
 
@@ -63,7 +68,7 @@ template <class C> __device__ __forceinline__ typename C::cell* cell_at(const Ta
 // A cell's code is mapping · R + offset.
 template <class C> __device__ __forceinline__ u64 bucket_of(const Table& t, const Home<C>& h, u32 code) {
     u32 mapping = code >> C::LOG_VIRTUAL, offset = code & (C::VIRTUAL - 1);
-    Ring r = ring_of<C>(t, h.cell, mapping);
+    Ring r = ring_of<C>(t, h.cell, h.stretch, mapping);
     u64 b = r.bucket((virtual_bucket<C>(h.bits, mapping) + offset) & (C::VIRTUAL - 1));
     return h.side ? t.main + t.reserve : b;
 }
@@ -176,19 +181,20 @@ template <class C> struct Fit {
     // best compares the R offsets: each lane judges offsets of its own. It gives score · R + offset of the best, the one that
     // leaves the buckets most even; ~0 if the pairs fit under none.
     template <class Tile> __device__ __forceinline__ u32 best(Tile g) const {
-        constexpr u32 EACH = 0x01010101u, TOP = 0x80808080u;
+        constexpr u32 TOP = 0x80808080u;
         u32 best = ~0u;
         for (u32 offset = g.rank(); offset < C::VIRTUAL; offset += Tile::LANES) {
-            u32 score = 0, over = 0, low = free[offset / 4];
+            u32 score = 2 * C::BUCKET * (C::CELL_PAIRS + 1), fits = 0, over = 0, low = free[offset / 4];
 #pragma unroll
             for (u32 i = 0; i < WORDS; i++) {
                 u32 high = free[offset / 4 + i + 1], n = need[i];
                 u32 f = (u32)(((u64)high << 32 | low) >> offset % 4 * 8);
                 low = high;
                 over |= ~((f | TOP) - n) & TOP; // the bytes of n that are larger than those of f
-                score = dot4(n, 2 * C::BUCKET * EACH - 2 * f + n, score);
+                score = dot4(n, n, score);
+                fits = dot4(n, f, fits);
             }
-            u32 x = score << C::LOG_VIRTUAL | offset;
+            u32 x = (score - 2 * fits) << C::LOG_VIRTUAL | offset;
             if (!over && x < best) best = x;
         }
         return g.min_of(best);
@@ -279,21 +285,22 @@ template <class C, class Tile> struct Move {
         }
         if (h.side) return FULL; // cannot be: the side bucket has room for each reserved key
         for (u32 n = 0; n < displacements; n++) {
-            if (relocate(h.cell, 1)) return ADDED;
+            if (relocate(h, 1)) return ADDED;
             if (hopeless) return FULL;
             displace(n);
         }
-        return relocate(h.cell, 1) ? ADDED : FULL;
+        return relocate(h, 1) ? ADDED : FULL;
     }
 
     // relocate looks for a mapping and offset under which all pairs of the cell, and the new one if more is 1, fit: offsets
     // first. The group holds the cell's lock.
-    __device__ bool relocate(u32 cell, u32 more) {
+    __device__ bool relocate(const Home<C>& of, u32 more) {
+        u32 cell = of.cell;
         u32 mapping = load_relaxed(cell_at<C>(t, cell)) >> C::LOG_VIRTUAL;
-        if (!gather(cell, mapping, more)) return false;
+        if (!gather(of, mapping, more)) return false;
         for (u32 n = 0; n < TRIED; n++) {
             u32 m = mapping_number(mapping, n);
-            Ring r = ring_of<C>(t, cell, m);
+            Ring r = ring_of<C>(t, cell, of.stretch, m);
             if (n > 0) count_free(r); // gather counted those of the present ring
             u32 offset = choose(m, false);
             if (offset == ~0u) continue;
@@ -310,18 +317,18 @@ template <class C, class Tile> struct Move {
     // is free, so that nobody waits for a lock while holding one.
     __device__ void displace(u32 turn) {
         u32 present = load_relaxed(cell_at<C>(t, h.cell)) >> C::LOG_VIRTUAL;
-        if (!gather(h.cell, present, 1)) return;
+        if (!gather(h, present, 1)) return;
         u32 least = ~0u, mapping = 0;
         for (u32 n = 0; n < DISPLACED; n++) {
             u32 m = mapping_number(present, n);
-            count_free(ring_of<C>(t, h.cell, m));
+            count_free(ring_of<C>(t, h.cell, h.stretch, m));
             u32 x = choose(m, true);
             if (x >= least) continue;
             least = x;
             mapping = m;
         }
         u32 offset = least & (C::VIRTUAL - 1);
-        Ring r = ring_of<C>(t, h.cell, mapping);
+        Ring r = ring_of<C>(t, h.cell, h.stretch, mapping);
         count_free(r);
         choose(mapping, true); // fills need again
         g.sync();
@@ -331,10 +338,10 @@ template <class C, class Tile> struct Move {
         u64 slot = r.bucket((b + offset) & (C::VIRTUAL - 1)) * C::BUCKET + (turn * 5 + h.bits) % C::BUCKET;
         key x = A::key_of(load_relaxed(A::word_at(t.buckets, slot)));
         if (g.any(C::marks(x))) return; // lanes may have read it at different moments
-        u32 cell = g.shuffle(Home<C>(t, x).cell, 0);
-        u32* lock = lock_of(t, cell);
+        Home<C> other(t, g.shuffle(x, 0));
+        u32* lock = lock_of(t, other.cell);
         if (!try_lock(g, lock, lock != lock_of(t, h.cell))) return;
-        relocate(cell, 0);
+        relocate(other, 0);
         unlock(g, lock);
     }
 
@@ -363,10 +370,11 @@ template <class C, class Tile> struct Move {
 #endif
 
     // gather lists the cell's pairs and counts the empty slots of its ring. It tells whether the list had room.
-    __device__ __forceinline__ bool gather(u32 cell, u32 mapping, u32 more) {
+    __device__ __forceinline__ bool gather(const Home<C>& of, u32 mapping, u32 more) {
+        u32 cell = of.cell;
         if (g.rank() == 0) w.pairs = 0;
         g.sync();
-        old = ring_of<C>(t, cell, mapping);
+        old = ring_of<C>(t, cell, of.stretch, mapping);
         bool same = false;
         for (u32 b = g.rank(); b < C::VIRTUAL; b += H) {
             V s;

@@ -271,7 +271,7 @@ template <bool REPLACE, class Source> __device__ __forceinline__ void refine(con
         if constexpr (LOOKS_ON) {
             prefetch_line((u64)cell_at<C>(t, later(8).cell));
             Home<C> next = later(2);
-            Ring r = ring_of<C>(t, next.cell, load_relaxed(cell_at<C>(t, next.cell)) >> C::LOG_VIRTUAL);
+            Ring r = ring_of<C>(t, next.cell, next.stretch, load_relaxed(cell_at<C>(t, next.cell)) >> C::LOG_VIRTUAL);
             for (u32 b = 0; b < C::VIRTUAL; b++) prefetch_to_write(t.buckets + r.bucket(b) * (C::BUCKET * C::SLOT_BYTES));
         }
 #endif

@@ -89,17 +89,18 @@ type Table struct {
 	Reserve        uint64
 	Seed           uint64
 	CellCount      uint64 // below 2³²
-	BucketsPerCell uint32 // Main / CellCount, in units of 2^-ratioShift, rounded down
-	Span           uint32 // how far from its place a cell's ring may begin
+	Stretches      uint32 // Main / StretchBuckets
+	StretchBuckets uint32
+	StretchCells   uint32 // CellCount / Stretches
 	LockMask       uint32
-	Pad            uint32
 }
 
-// ratioShift is the number of binary places of Table.BucketsPerCell.
-const ratioShift = 18
+// stretchBytes is how much of the main part is a stretch, in a table that has a reserve, or a little more: so much that three blocks of
+// a GPU's multiprocessor hold one each in shared memory. Larger ones would be filled more evenly, but by little: see doc.go.
+const stretchBytes = 1 << 16
 
-// spanBuckets bounds Table.Span: memory that a GPU's L2 cache holds.
-const spanBuckets = 1 << 18
+// leastRings is how many rings a stretch holds at least.
+const leastRings = 8
 
 // maxLocks bounds the number of locks of a table.
 const maxLocks = 1 << 16
@@ -181,7 +182,6 @@ func defines() []device.Define {
 		{Name: "GPH_DISPLACEMENTS", Value: displacements},
 		{Name: "GPH_PATIENCE", Value: patience},
 		{Name: "GPH_TRIED", Value: u(tried)},
-		{Name: "GPH_RATIO_SHIFT", Value: ratioShift},
 		{Name: "GPH_MIX_MAPPING", Value: u(mixMapping)},
 		{Name: "GPH_MIX_BITS", Value: u(mixBits)},
 		{Name: "GPH_MIX_RING", Value: u(mixRing)},
@@ -190,17 +190,19 @@ func defines() []device.Define {
 
 // home is where a key belongs: the Go twin of gph::Home.
 type home struct {
-	side   bool
-	stored uint64
-	cell   uint64
-	bits   uint32
+	side          bool
+	stored        uint64
+	cell, stretch uint64
+	bits          uint32
 }
 
 func (c config) home(t *Table, key uint64) home {
 	var h home
 	h.stored, h.side = kernel.MarksOf(c.keyBytes).Alias(key)
 	x := kernel.Hash64(c.hash, h.stored, t.Seed)
-	h.cell = (x >> 32) * t.CellCount >> 32
+	place := (x >> 32) * uint64(t.Stretches)
+	h.stretch = place >> 32
+	h.cell = h.stretch*uint64(t.StretchCells) + uint64(uint32(place))*uint64(t.StretchCells)>>32
 	h.bits = uint32(x)
 	return h
 }
@@ -215,16 +217,14 @@ func (c config) bucketOf(t *Table, h home, code uint32) uint64 {
 	v := (h.bits ^ mapping*mixMapping) * mixBits >> (32 - log)
 	v = (v + offset) & uint32(c.virtual-1)
 	x := uint64(kernel.Fmix32(uint32(h.cell) ^ mapping*mixRing ^ uint32(t.Seed)))
-	first, end, count := h.cell*uint64(t.BucketsPerCell)>>ratioShift+x*uint64(t.Span)>>32, t.Main, t.Main
+	count := uint64(t.StretchBuckets)
+	base := h.stretch * count
 	if int(mapping) == c.mappings()-1 && t.Reserve > 0 {
-		first, end, count = t.Main+x*t.Reserve>>32, t.Main+t.Reserve, t.Reserve
+		base, count = t.Main, t.Reserve
 	}
-	if first >= end {
-		first -= count
-	}
-	b := first + uint64(v)
-	if b >= end {
+	b := x*count>>32 + uint64(v)
+	if b >= count {
 		b -= count
 	}
-	return b
+	return base + b
 }
