@@ -29,7 +29,8 @@ type buildParams struct {
 	Used                 uint64 // u8, one a bucket: slots that are taken; then slots that are still to be written
 	Least, Most          uint32 // pairs of the cells that plan takes
 	Mappings             uint32 // that plan compares at least, so long as one fits
-	Pad                  uint32
+	Shift                uint32 // a part is so many binary places of
+	Stretches            uint64 // stretches of cells
 }
 
 const (
@@ -56,6 +57,7 @@ const (
 // builder is the program of build.cu, compiled when first needed.
 type builder struct {
 	partition                      frame.Partitioner
+	within                         frame.Within
 	rank, start, sort, plan, write device.Kernel[buildParams]
 }
 
@@ -80,7 +82,9 @@ func (c *core) compileBuild() (*builder, error) {
 	}
 	b := &builder{}
 	b.partition, err = frame.NewPartitioner[buildParams](c.frame.Device, m)
-	err = errors.Join(err, device.Bind(m, "rank_pairs", &b.rank), device.Bind(m, "start_cells", &b.start), device.Bind(m, "sort_pairs", &b.sort),
+	within, missing := frame.NewWithin[buildParams](m)
+	b.within = within
+	err = errors.Join(err, missing, device.Bind(m, "rank_pairs", &b.rank), device.Bind(m, "start_cells", &b.start), device.Bind(m, "sort_pairs", &b.sort),
 		device.Bind(m, "plan_cells", &b.plan), device.Bind(m, "write_pairs", &b.write))
 	if err != nil {
 		return nil, err
@@ -111,13 +115,18 @@ func (c *core) construct(st *device.Stream, in frame.Rows, repack bool, rest fun
 	if err != nil {
 		return err
 	}
-	if err := device.Ahead(b.partition, b.rank, b.start, b.sort, b.plan, b.write); err != nil {
-		return err
-	}
 	load := float64(in.N) / float64(c.slots())
 	cells := c.cells(int64(c.t.Main + c.t.Reserve))
 	if repack && in.N >= c.limit()/2 { // a table that is to be filled later keeps its cells
 		cells = max(1, min(cells, int64(float64(in.N)/max(c.cfg.densest(load), c.opts.KeysPerCell))))
+	}
+	c.setCells(cells)
+	if done, err := c.constructStretches(st, b, in, rest); done || err != nil {
+		return err
+	}
+	cells = int64(c.t.CellCount)
+	if err := device.Ahead(b.partition, b.rank, b.start, b.sort, b.plan, b.write); err != nil {
+		return err
 	}
 	kb, vb := int64(c.cfg.keyBytes), int64(c.cfg.valueBytes)
 	buckets := int64(c.t.Main + c.t.Reserve)
@@ -137,7 +146,6 @@ func (c *core) construct(st *device.Stream, in frame.Rows, repack bool, rest fun
 		return err
 	}
 	defer c.frame.Free(mem)
-	c.setCells(cells)
 	if err := c.reset(st); err != nil { // they count here
 		return err
 	}
@@ -147,7 +155,8 @@ func (c *core) construct(st *device.Stream, in frame.Rows, repack bool, rest fun
 		Table: c.t, Keys: at(orderedKeys), Values: at(orderedValues), N: uint64(in.N), Span: buildSpan,
 		Counts: at(counts), Starts: at(starts), Ranks: at(ranks), Sorted: at(sorted),
 		LeftKeys: at(leftKeys), LeftValues: at(leftValues), LeftLimit: uint64(left), Used: at(used),
-		Rows: frame.Partition{Keys: in.Keys, Values: in.Values, N: uint64(in.N), OutKeys: at(orderedKeys), OutValues: at(orderedValues), Parts: uint64(parts)},
+		Rows:      frame.Partition{Keys: in.Keys, Values: in.Values, N: uint64(in.N), OutKeys: at(orderedKeys), OutValues: at(orderedValues), Parts: uint64(parts)},
+		Stretches: uint64(parts),
 	}
 	spanned := device.Grid{Blocks: (in.N + buildSpan - 1) / buildSpan, Threads: frame.Threads}
 	err = errors.Join(

@@ -35,7 +35,8 @@ type Options struct {
 	// called UseProfiles.
 	NoProfile bool
 
-	cellLoad float64 // the load that the cells are for
+	cellLoad     float64 // the load that the cells are for
+	stretchBytes int64   // of tests; else as the constant
 }
 
 const (
@@ -77,10 +78,11 @@ type core struct {
 		export              device.Kernel[slotsParams]
 	}
 
-	memory            // guarded by the frame's lock
-	least  listMemory // for leastBatch
-	shared sharedIndex
-	build  *builder // of the present hash function; nil until needed
+	memory             // guarded by the frame's lock
+	least   listMemory // for leastBatch
+	shared  sharedIndex
+	stretch stretches
+	build   *builder // of the present hash function; nil until needed
 }
 
 // handle is what users hold of a table. It names core instead of embedding it: each instance of a generic type is compiled with every
@@ -203,6 +205,10 @@ func (c *core) begin() (err error) {
 	}
 	c.frame.MaxBytes = c.opts.MaxBytes
 	c.shared.order.Init(c.frame.Device)
+	c.stretch.rule = stretchesFor(c.frame.Device.Info()).rule
+	if c.opts.stretchBytes == 0 {
+		c.opts.stretchBytes = stretchBytes
+	}
 	if err := c.compile(); err != nil {
 		return err
 	}
@@ -230,7 +236,7 @@ func (c *core) compile() error {
 		return err
 	}
 	k := &c.kernel
-	c.build = nil
+	c.build, c.stretch.late = nil, frame.Late{}
 	err = errors.Join(
 		device.Bind(m, "fill_replace", &k.replace.fill), device.Bind(m, "refine_replace", &k.replace.refine),
 		device.Bind(m, "fill_new", &k.fresh.fill), device.Bind(m, "refine_new", &k.fresh.refine),
@@ -255,7 +261,7 @@ func (c *core) split(buckets int64) (stretches, each, reserve int64) {
 	if reserve < int64(2*c.cfg.virtual) {
 		return 1, buckets, 0
 	}
-	most := max(stretchBytes/c.cfg.bucketBytes(), int64(leastRings*c.cfg.virtual))
+	most := max(c.opts.stretchBytes/c.cfg.bucketBytes(), int64(leastRings*c.cfg.virtual))
 	stretches = max(1, (buckets-reserve)/most)
 	each = (buckets - reserve) / stretches
 	return stretches, each, buckets - stretches*each

@@ -100,7 +100,7 @@ type Table struct {
 const stretchBytes = 1 << 16
 
 // leastRings is how many rings a stretch holds at least.
-const leastRings = 8
+const leastRings = 4
 
 // maxLocks bounds the number of locks of a table.
 const maxLocks = 1 << 16
@@ -170,6 +170,33 @@ type forEachParams struct {
 	Keys  uint64
 	N     uint64
 	Args  [frame.MaxArgs]uint64 // the bits of the arguments, by name
+}
+
+// stretchParams are the parameters of build_stretch. Keys and Values are in the order of stretches, which begin at Starts.
+type stretchParams struct {
+	Table                Table
+	Keys, Values, Starts uint64
+	LeftKeys, LeftValues uint64 // pairs that found no place,
+	Left                 uint64 // u32, and how many they are
+	ReserveUsed          uint64 // u32, one a bucket of the reserve: slots that are taken; then as many again: those that are written
+	CopyBytes            uint64 // of a block's shared memory, for the buckets; free and codes come behind
+}
+
+const (
+	stretchThreads = 512 // of a block
+	stretchBlocks  = 3   // of a multiprocessor
+)
+
+// stretchFixed bounds the shared memory of a block beside what stretchShared tells: what warps compare, and what block-wide functions
+// have.
+func (c config) stretchFixed() int { return stretchThreads/32*128 + 2<<10 }
+
+// stretchShared is the dynamic shared memory of a block that builds a stretch: the buckets, or before them the hashes of as many pairs,
+// the marks and the order of the cells; then counters of the buckets, and codes of the cells.
+func (c config) stretchShared(t *Table) (bytes int, copyBytes uint64) {
+	slots, cells := int(t.StretchBuckets)*c.bucket, int(t.StretchCells)
+	first := (max(slots*c.slotBytes(), 4*slots+6*cells) + 15) / 16 * 16
+	return first + 4*int(t.StretchBuckets) + 2*c.cellBytes*cells, uint64(first)
 }
 
 func layouts() []any {

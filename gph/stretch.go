@@ -1,0 +1,111 @@
+package gph
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
+)
+
+//go:embed stretch.cu
+var stretchCU string
+
+// stretches are the kernel of stretch.cu, and when a table is built by it.
+type stretches struct {
+	rule  frame.Stretches
+	late  frame.Late
+	build device.Kernel[stretchParams]
+	built int // tables, or what grew
+}
+
+// A batch is worth it if it fills an eighth of the table: all buckets are written.
+func stretchesFor(info device.Info) stretches { return stretches{rule: frame.StretchesFor(info, 8, 2)} }
+
+// constructStretches is construct, stretch by stretch. done is false where that would be slower, or where memory is short: then nothing
+// is in the table. It takes all pairs at once, because the cells of a stretch are planned with all its pairs.
+func (c *core) constructStretches(st *device.Stream, b *builder, in frame.Rows, rest func(frame.Rows) error) (done bool, err error) {
+	s := &c.stretch
+	if in.N < s.rule.MinRows { // before c.frame.Device is asked for anything
+		return false, nil
+	}
+	stretches := int64(c.t.Stretches)
+	rule := frame.Regions{MinRows: s.rule.MinRows, PieceRows: in.N, MemoryShare: 1, PowerOfTwo: true}
+	fine, ok := s.rule.Fine(rule, in.N, c.slots(), stretches, in.N)
+	if !ok {
+		return false, nil
+	}
+	fine.Regions.RegionRows = (in.N-1)/(fine.Large*fine.Within) + 1 // all rows in one piece, or none
+	p := stretchParams{Table: c.t}
+	grid := device.Grid{Blocks: stretches, Threads: stretchThreads}
+	grid.Shared, p.CopyBytes = c.cfg.stretchShared(&c.t)
+	info := c.frame.Device.Info()
+	if !info.CUDA() {
+		grid.Threads = frame.Threads
+	}
+	if c.t.StretchCells > math.MaxUint16 || grid.Shared+c.cfg.stretchFixed() > int(info.Shared) || !c.loadStretches() {
+		return false, nil
+	}
+	counters := 8 * int(c.t.Reserve)
+	mem, err := device.MakePooled[byte](c.frame.Device, counters+4)
+	if device.IsOutOfMemory(err) {
+		return false, nil
+	} else if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, c.frame.Free(mem)) }()
+	p.ReserveUsed = mem.Addr()
+	left := device.View[uint32](mem, counters, 1)
+	p.Left = left.Addr()
+	shift := uint32(bits.TrailingZeros64(uint64(fine.Within)))
+	taken, err := b.partition.InFineOrder(&c.frame, st, b.within, frame.Placement{
+		Regions: &fine.Regions, KeyBytes: c.cfg.keyBytes, ValueBytes: c.cfg.valueBytes,
+		Params: func(rows frame.Partition) any {
+			q := &buildParams{Table: c.t, Rows: rows, Stretches: uint64(stretches)}
+			if rows.Within == 0 {
+				q.Shift = shift
+			}
+			return q
+		},
+	}, in, fine.Large, fine.Within, func(o frame.Ordered, starts device.Slice[uint64], spare frame.Rows) error {
+		if o.Rows.N != in.N {
+			return fmt.Errorf("gph: %d pairs of %d in one piece: this is a defect of warpmap", o.Rows.N, in.N)
+		}
+		p.Keys, p.Values, p.Starts = o.Rows.Keys, o.Rows.Values, starts.Addr()
+		p.LeftKeys, p.LeftValues = spare.Keys, spare.Values
+		if err := errors.Join(mem.Fill(st, 0), s.build.Launch(st, grid, &p)); err != nil {
+			return err
+		}
+		n, err := left.Host(st)
+		if err != nil {
+			return err
+		}
+		s.built++
+		if _, err := c.look(st); err != nil || n[0] == 0 {
+			return err
+		}
+		return rest(frame.Rows{Keys: spare.Keys, Values: spare.Values, N: int64(n[0])})
+	})
+	// The memory that pairs came in order in is as large as the table, which may never be built again.
+	return taken > 0, errors.Join(err, c.frame.Spare())
+}
+
+func (c *core) stretchProgram() *device.Program {
+	p := c.program("gph_stretch", stretchCU)
+	p.Threads = stretchThreads
+	p.Layouts = append(p.Layouts, stretchParams{})
+	p.Defines = append(p.Defines, device.Define{Name: "WARPMAP_SHARED", Value: 1},
+		device.Define{Name: "GPH_PLAN_ATTEMPTS", Value: planAttempts}, device.Define{Name: "GPH_STRETCH_BLOCKS", Value: stretchBlocks},
+		device.Define{Name: "GPH_STRETCH_FIXED", Value: c.cfg.stretchFixed()})
+	return p
+}
+
+// loadStretches tells whether the kernel is there.
+func (c *core) loadStretches() bool {
+	return c.stretch.late.Load(c.frame.Device, c.stretchProgram, func(m *device.Module) error {
+		return device.Bind(m, "build_stretch", &c.stretch.build)
+	})
+}
