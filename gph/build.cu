@@ -43,7 +43,7 @@ WARPMAP_KERNEL(rank_pairs, buildParams) {
         bool on = i < end_;
         key k = on ? input_key<C>(p.keys, i) : 0;
         Home<C> h(p.table, k);
-        u32 rank = on && !h.side ? add(at<u32>(p.counts) + h.cell, 1u) : 0;
+        u32 rank = on && !h.side ? add(at<u32>(p.counts) + h.cell(p.table), 1u) : 0;
         bool out = on && (h.side || rank >= C::CELL_PAIRS);
         if (on) at<u8>(p.ranks)[i] = out ? GPH_NO_RANK : (u8)rank;
         leave(p, out, k, out ? input_value<C>(p.values, i) : value{});
@@ -79,7 +79,7 @@ WARPMAP_KERNEL(sort_pairs, buildParams) {
         u32 rank = at<u8>(p.ranks)[i];
         if (rank == GPH_NO_RANK) continue;
         key k = input_key<C>(p.keys, i);
-        u64 to = (u64)load_readonly(at<u32>(p.starts) + Home<C>(p.table, k).cell) + rank;
+        u64 to = (u64)load_readonly(at<u32>(p.starts) + Home<C>(p.table, k).cell(p.table)) + rank;
         Access<C>::put(p.sorted, to, k, input_value<C>(p.values, i));
     }
 }

@@ -192,10 +192,10 @@ const (
 func (c config) stretchFixed() int { return stretchThreads/32*128 + 2<<10 }
 
 // stretchShared is the dynamic shared memory of a block that builds a stretch: the buckets, or before them the hashes of as many pairs,
-// the marks and the order of the cells; then counters of the buckets, and codes of the cells.
+// and three numbers for each cell; then counters of the buckets, and codes of the cells.
 func (c config) stretchShared(t *Table) (bytes int, copyBytes uint64) {
 	slots, cells := int(t.StretchBuckets)*c.bucket, int(t.StretchCells)
-	first := (max(slots*c.slotBytes(), 4*slots+6*cells) + 15) / 16 * 16
+	first := (max(slots*c.slotBytes(), 4*slots+12*cells) + 15) / 16 * 16
 	return first + 4*int(t.StretchBuckets) + 2*c.cellBytes*cells, uint64(first)
 }
 
@@ -227,9 +227,8 @@ func (c config) home(t *Table, key uint64) home {
 	var h home
 	h.stored, h.side = kernel.MarksOf(c.keyBytes).Alias(key)
 	x := kernel.Hash64(c.hash, h.stored, t.Seed)
-	place := (x >> 32) * uint64(t.Stretches)
-	h.stretch = place >> 32
-	h.cell = h.stretch*uint64(t.StretchCells) + uint64(uint32(place))*uint64(t.StretchCells)>>32
+	h.cell = (x >> 32) * t.CellCount >> 32
+	h.stretch = (x >> 32) * uint64(t.Stretches) >> 32
 	h.bits = uint32(x)
 	return h
 }

@@ -31,7 +31,7 @@ WARPMAP_KERNEL(twin, gph::twinParams) {
     gph::Home<config> h(p.table, (config::key)at<u64>(p.keys)[i]);
     u64* out = at<u64>(p.out) + 4 * i;
     out[0] = h.stored;
-    out[1] = h.cell;
+    out[1] = h.cell(p.table);
     out[2] = h.bits;
     out[3] = gph::bucket_of<config>(p.table, h, at<u32>(p.codes)[i]);
 }`

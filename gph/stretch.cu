@@ -25,16 +25,27 @@ typedef bits_of<2 * sizeof(C::cell)>::type wide; // a cell's code, or NOWHERE
 
 constexpr wide NOWHERE = (wide)~(wide)0;
 constexpr u32 OUT = 1u << 31; // of a cell's mark: its pairs are not listed
+constexpr u32 SIZES = 128; // of cells, 0 … CELL_PAIRS pairs
 constexpr u32 TRIED = C::MAPPINGS < GPH_TRIED ? C::MAPPINGS : GPH_TRIED;
+
+// A ring by numbers within its stretch, or the reserve.
+struct Near {
+    u32 first, count;
+    __device__ __forceinline__ Near(const Ring& r) : first((u32)(r.first - (r.end - r.count))), count((u32)r.count) {}
+    __device__ __forceinline__ u32 bucket(u32 v) const {
+        u32 b = first + v;
+        return b >= count ? b - count : b;
+    }
+};
 
 // What a block has beside its dynamic shared memory.
 struct Stage {
     Fit<C> fit[WARPMAP_MAX_THREADS / 32];
-    u32 sizes[128]; // how many cells have so many pairs; then where those begin in the order of sizes
+    u32 sizes[SIZES]; // how many cells have so many pairs; then where those begin in the order of sizes
     u32 cells, next; // in that order: how many there are, and which is planned next
     u32 added;
 };
-static_assert(C::CELL_PAIRS < 128, "sizes has one for each");
+static_assert(C::CELL_PAIRS < SIZES, "one for each");
 
 struct Job {
     const stretchParams& p;
@@ -46,7 +57,7 @@ struct Job {
     u64 copy;                 // of the stretch's buckets; while cells are planned, their place is that of
     u32* bits;                // the hashes, of
     u32* mark;                // the cells, each with where its pairs end, and
-    u16* order;               // the cells by size
+    u32* order;               // the cells by size: where a cell's pairs begin; and behind each, the cell, and how many they are
     u32* free;                // the empty slots of each bucket
     wide* codes;
     static constexpr u32 IN_FLIGHT = 4;
@@ -60,36 +71,35 @@ struct Job {
         copy = (u64)dynamic_shared();
         bits = (u32*)dynamic_shared();
         mark = bits + most;
-        order = (u16*)(mark + cells);
+        order = mark + cells;
         free = (u32*)((u8*)dynamic_shared() + p.copy_bytes);
         codes = (wide*)(free + buckets);
     }
 
-    // each_row calls act(row, key, whether there is one) for all rows; all lanes of a warp call it together.
-    template <class Act> __device__ __forceinline__ void each_row(Act act) const {
+    // each_row calls act(key, value, whether there is one) for all rows; all lanes of a warp call it together.
+    template <bool VALUES, class Act> __device__ __forceinline__ void each_row(Act act) const {
         for (u32 i = thread_index(); (i & ~31u) < n; i += IN_FLIGHT * block_threads()) {
             key k[IN_FLIGHT];
+            value v[IN_FLIGHT];
 #pragma unroll
             for (u32 j = 0; j < IN_FLIGHT; j++) {
                 u32 row = i + j * block_threads();
                 k[j] = row < n ? input_key<C>(p.keys, first + row) : key{};
+                v[j] = VALUES && row < n ? input_value<C>(p.values, first + row) : value{};
             }
 #pragma unroll
-            for (u32 j = 0; j < IN_FLIGHT; j++) {
-                u32 row = i + j * block_threads();
-                act(row, k[j], row < n);
-            }
+            for (u32 j = 0; j < IN_FLIGHT; j++) act(k[j], v[j], i + j * block_threads() < n);
         }
     }
-    __device__ __forceinline__ u32 cell_in_stretch(const Home<C>& h) const { return h.cell - stretch * cells; }
+    __device__ __forceinline__ u32 cell_in_stretch(const Home<C>& h) const { return h.cell(p.table) - stretch * cells; }
 
     __device__ __forceinline__ void count() {
         for (u32 i = thread_index(); i < cells; i += block_threads()) mark[i] = 0;
         for (u32 i = thread_index(); i < buckets; i += block_threads()) free[i] = C::BUCKET;
-        for (u32 i = thread_index(); i < 128; i += block_threads()) stage.sizes[i] = 0;
+        for (u32 i = thread_index(); i < SIZES; i += block_threads()) stage.sizes[i] = 0;
         if (thread_index() == 0) stage.next = stage.added = 0;
         block_sync();
-        each_row([&](u32, key k, bool on) {
+        each_row<false>([&](key k, value, bool on) {
             Home<C> h(p.table, k);
             if (on && !h.side) add(&mark[cell_in_stretch(h)], 1u);
         });
@@ -113,7 +123,7 @@ struct Job {
     }
 
     __device__ __forceinline__ void list() {
-        each_row([&](u32, key k, bool on) {
+        each_row<false>([&](key k, value, bool on) {
             Home<C> h(p.table, k);
             if (!on || h.side) return;
             u32* m = &mark[cell_in_stretch(h)];
@@ -121,7 +131,7 @@ struct Job {
         });
         if (thread_index() < 32) { // the sizes add up
             u32 before = 0;
-            for (u32 i = thread_index(); i < 128; i += 32) {
+            for (u32 i = thread_index(); i < SIZES; i += 32) {
                 u64 all;
                 u32 own = stage.sizes[i], begin = before + (u32)g.scan(own, all);
                 stage.sizes[i] = begin;
@@ -131,14 +141,14 @@ struct Job {
         }
         block_sync();
         for (u32 c = thread_index(); c < cells; c += block_threads()) {
-            u32 own = pairs_of(c);
-            if (own) order[add(&stage.sizes[C::CELL_PAIRS - own], 1u)] = (u16)c;
+            u32 begin = c ? mark[c - 1] & ~OUT : 0, own = mark[c] & OUT ? 0 : mark[c] - begin; // all are listed: a cell's pairs end where the next one's begin
+            if (!own) continue;
+            u32 place = add(&stage.sizes[C::CELL_PAIRS - own], 1u);
+            order[2 * place] = begin;
+            order[2 * place + 1] = c * SIZES + own;
         }
         block_sync();
     }
-    // Once all are listed, a cell's pairs begin where those of the cell before it end.
-    __device__ __forceinline__ u32 begin_of(u32 c) const { return c ? mark[c - 1] & ~OUT : 0; }
-    __device__ __forceinline__ u32 pairs_of(u32 c) const { return mark[c] & OUT ? 0 : mark[c] - begin_of(c); }
 
     __device__ __forceinline__ void plan() {
         Fit<C>& fit = stage.fit[thread_index() / 32];
@@ -146,7 +156,7 @@ struct Job {
             u32 i = g.rank() == 0 ? add(&stage.next, 1u) : 0;
             i = g.shuffle(i, 0);
             if (i >= stage.cells) break;
-            u32 c = order[i], from = begin_of(c), own = mark[c] - from;
+            u32 from = order[2 * i], c = order[2 * i + 1] / SIZES, own = order[2 * i + 1] % SIZES;
             u32 code = plan_cell(fit, c, bits + from, own);
             if (g.rank() == 0) codes[c] = (wide)code;
         }
@@ -160,6 +170,7 @@ struct Job {
         u32 v = g.rank();
         if (v < C::VIRTUAL) fit.set_free(v, free_in(v));
         g.sync();
+#pragma unroll 1
         for (u32 i = g.rank(); i < own; i += 32) fit.add_need(g, virtual_bucket<C>(pairs[i], mapping));
         g.sync();
         return fit.best(g);
@@ -179,24 +190,25 @@ struct Job {
     __device__ __forceinline__ u32 plan_cell(Fit<C>& fit, u32 c, const u32* pairs, u32 own) const {
         const Table& t = p.table;
         u32 cell = stretch * cells + c;
+#pragma unroll 1
         for (u32 m = 0; m < TRIED; m++) {
-            Ring r = ring_of<C>(t, cell, stretch, m);
+            Near r(ring_of<C>(t, cell, stretch, m));
             if (in_reserve<C>(t, m)) break;
             for (u32 attempt = 0; attempt < GPH_PLAN_ATTEMPTS; attempt++) { // others may be faster at a bucket
                 u32 x = judge(fit, m, pairs, own, [&](u32 v) {
-                    u32 f = load_relaxed(&free[r.within(v)]);
+                    u32 f = load_relaxed(&free[r.bucket(v)]);
                     return (i32)f < 0 ? 0 : f; // another warp took too many, and gives them back
                 });
                 if (x == ~0u) break;
                 u32 offset = x & (C::VIRTUAL - 1);
                 if (take(fit, offset,
                          [&](u32 v, u32 need) {
-                             u32* f = &free[r.within(v)];
+                             u32* f = &free[r.bucket(v)];
                              if ((i32)add(f, 0u - need) >= (i32)need) return true;
                              add(f, need);
                              return false;
                          },
-                         [&](u32 v, u32 need) { add(&free[r.within(v)], need); }))
+                         [&](u32 v, u32 need) { add(&free[r.bucket(v)], need); }))
                     return m << C::LOG_VIRTUAL | offset;
             }
         }
@@ -206,6 +218,7 @@ struct Job {
     // Equal keys do not go into the reserve: there nobody would take them out again.
     __device__ __forceinline__ bool twice(const u32* pairs, u32 own) const {
         bool met = false;
+#pragma unroll 1
         for (u32 a = 0; a + 1 < own; a++)
             for (u32 b = g.rank(); b < own; b += 32) met |= b > a && pairs[a] == pairs[b];
         return g.any(met);
@@ -213,53 +226,52 @@ struct Job {
     __device__ __forceinline__ u32 plan_in_reserve(Fit<C>& fit, u32 cell, const u32* pairs, u32 own) const {
         constexpr u32 LAST = C::MAPPINGS - 1;
         if (twice(pairs, own)) return NOWHERE;
-        Ring r = ring_of<C>(p.table, cell, stretch, LAST);
+        Near r(ring_of<C>(p.table, cell, stretch, LAST));
         u32* used = at<u32>(p.reserve_used);
         for (u32 attempt = 0; attempt < GPH_PLAN_ATTEMPTS; attempt++) {
             u32 x = judge(fit, LAST, pairs, own, [&](u32 v) {
-                u32 u = add_in_memory(used + r.within(v), 0u); // a load might see what is long past
+                u32 u = add_in_memory(used + r.bucket(v), 0u); // a load might see what is long past
                 return u < C::BUCKET ? C::BUCKET - u : 0;
             });
             if (x == ~0u) break;
             u32 offset = x & (C::VIRTUAL - 1);
             if (take(fit, offset,
                      [&](u32 v, u32 need) {
-                         if (add_in_memory(used + r.within(v), need) + need <= C::BUCKET) return true;
-                         add_in_memory(used + r.within(v), 0u - need);
+                         if (add_in_memory(used + r.bucket(v), need) + need <= C::BUCKET) return true;
+                         add_in_memory(used + r.bucket(v), 0u - need);
                          return false;
                      },
-                     [&](u32 v, u32 need) { add_in_memory(used + r.within(v), 0u - need); }))
+                     [&](u32 v, u32 need) { add_in_memory(used + r.bucket(v), 0u - need); }))
                 return LAST << C::LOG_VIRTUAL | offset;
         }
         return NOWHERE;
     }
 
     // leave gives a pair to the kernels that come behind. All lanes of the warp call it.
-    __device__ __forceinline__ void leave(bool wanted, u32 row, key k) const {
+    __device__ __forceinline__ void leave(bool wanted, key k, value v) const {
         u32 all = g.ballot(wanted);
         if (!all) return;
         u32 to = g.rank() == 0 ? add_in_memory(at<u32>(p.left), (u32)popcount(all)) : 0;
         to = g.shuffle(to, 0) + (u32)popcount(all & (1u << g.rank()) - 1);
         if (!wanted) return;
         at<key>(p.left_keys)[to] = k;
-        output_value<C>(p.left_values, to, input_value<C>(p.values, first + row));
+        output_value<C>(p.left_values, to, v);
     }
     __device__ __forceinline__ void write() {
         u128* to = dynamic_shared();
         for (u32 i = thread_index(); i < buckets * (C::BUCKET * C::SLOT_BYTES / 16); i += block_threads()) to[i] = u128{~0ull, ~0ull};
         block_sync();
         u32 added = 0;
-        each_row([&](u32 row, key k, bool on) {
-            value v = on ? input_value<C>(p.values, first + row) : value{};
+        each_row<true>([&](key k, value v, bool on) {
             Home<C> h(p.table, k);
             u32 code = on && !h.side ? codes[cell_in_stretch(h)] : NOWHERE;
-            leave(on && code == NOWHERE, row, k);
+            leave(on && code == NOWHERE, k, v);
             if (code == NOWHERE) return;
             u32 mapping = code >> C::LOG_VIRTUAL;
-            Ring r = ring_of<C>(p.table, h.cell, stretch, mapping);
-            u32 b = r.within((virtual_bucket<C>(h.bits, mapping) + code) & (C::VIRTUAL - 1));
+            Near r(ring_of<C>(p.table, h.cell(p.table), stretch, mapping));
+            u32 b = r.bucket((virtual_bucket<C>(h.bits, mapping) + code) & (C::VIRTUAL - 1));
             if (in_reserve<C>(p.table, mapping)) {
-                u64 slot = (r.base + b) * C::BUCKET + add_in_memory(at<u32>(p.reserve_used) + r.count + b, 1u);
+                u64 slot = (p.table.main + b) * C::BUCKET + add_in_memory(at<u32>(p.reserve_used) + r.count + b, 1u);
                 put_in_memory(slot, k, v);
                 added++;
                 return;

@@ -4,7 +4,6 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"math"
 	"math/bits"
 
 	"github.com/warpmap/warpmap/device"
@@ -46,7 +45,7 @@ func (c *core) constructStretches(st *device.Stream, b *builder, in frame.Rows, 
 	if !info.CUDA() {
 		grid.Threads = frame.Threads
 	}
-	if c.t.StretchCells > math.MaxUint16 || grid.Shared+c.cfg.stretchFixed() > int(info.Shared) || !c.loadStretches() {
+	if c.t.StretchCells > 1<<24 || grid.Shared+c.cfg.stretchFixed() > int(info.Shared) || !c.loadStretches() {
 		return false, nil
 	}
 	counters := 8 * int(c.t.Reserve)
