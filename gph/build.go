@@ -96,7 +96,10 @@ func (c *core) compileBuild() (*builder, error) {
 // densest is how many keys a cell may have for a known set to be placed, where a table is filled to the load factor: by
 // simulation, with a margin. Larger cells make a smaller index, which stays in the L2 cache better.
 func (c config) densest(load float64) float64 {
-	keys := map[int][4]float64{4: {12, 8, 7, 6}, 8: {32, 18, 12.5, 10}, 16: {40, 24, 18, 14}, 32: {50, 30, 24, 16}}[c.bucket]
+	keys := map[int][4]float64{4: {12, 8, 7, 6}, 8: {32, 18, 12.5, 9}, 16: {40, 24, 18, 14}, 32: {50, 30, 24, 16}}[c.bucket]
+	if c.bucketBytes() > bucketBytes { // a stretch has fewer buckets, and stretches differ more in how many pairs they have
+		keys[3] *= 0.9
+	}
 	for i, most := range []float64{0.6, 0.82, 0.92} {
 		if load <= most {
 			return min(keys[i], c.mostKeys()/2)

@@ -15,10 +15,10 @@ var stretchCU string
 
 // stretches are the kernel of stretch.cu, and when a table is built by it.
 type stretches struct {
-	rule  frame.Stretches
-	late  frame.Late
-	build device.Kernel[stretchParams]
-	built int // tables, or what grew
+	rule        frame.Stretches
+	late        frame.Late
+	build       device.Kernel[stretchParams]
+	built, left int64 // tables, or what grew; and pairs that were left over, of the last
 }
 
 // A batch is worth it if it fills an eighth of the table: all buckets are written.
@@ -82,7 +82,7 @@ func (c *core) constructStretches(st *device.Stream, b *builder, in frame.Rows, 
 		if err != nil {
 			return err
 		}
-		s.built++
+		s.built, s.left = s.built+1, int64(n[0])
 		if _, err := c.look(st); err != nil || n[0] == 0 {
 			return err
 		}
