@@ -144,6 +144,7 @@ func (c *core) construct(st *device.Stream, in frame.Rows, repack bool, rest fun
 	counters := take(8 * int64(frame.PartitionWords(parts)))
 	mem, err := device.MakePooled[byte](c.frame.Device, int(size))
 	if device.IsOutOfMemory(err) {
+		c.setCells(math.MaxInt64) // inserts place fewer pairs in a cell
 		return rest(in)
 	} else if err != nil {
 		return err

@@ -78,11 +78,12 @@ type core struct {
 		export              device.Kernel[slotsParams]
 	}
 
-	memory             // guarded by the frame's lock
-	least   listMemory // for leastBatch
-	shared  sharedIndex
-	stretch stretches
-	build   *builder // of the present hash function; nil until needed
+	memory                   // guarded by the frame's lock
+	least         listMemory // for leastBatch
+	shared        sharedIndex
+	stretch       stretches
+	constructFrom int64
+	build         *builder // of the present hash function; nil until needed
 }
 
 // handle is what users hold of a table. It names core instead of embedding it: each instance of a generic type is compiled with every
@@ -205,7 +206,7 @@ func (c *core) begin() (err error) {
 	}
 	c.frame.MaxBytes = c.opts.MaxBytes
 	c.shared.order.Init(c.frame.Device)
-	c.stretch.rule = stretchesFor(c.frame.Device.Info()).rule
+	c.stretch.rule, c.constructFrom = stretchesFor(c.frame.Device.Info()).rule, constructFrom
 	if c.opts.stretchBytes == 0 {
 		c.opts.stretchBytes = stretchBytes
 	}
@@ -399,7 +400,7 @@ func (c *core) insertion(k *insertKernels) frame.Insertion {
 // together, that takes three times as long as the two phases. In stress mode what matters is that all of it runs.
 func (c *core) constructs(n int64) bool {
 	info := c.frame.Device.Info()
-	return n >= constructFrom && (info.CUDA() || info.Stress)
+	return n >= c.constructFrom && (info.CUDA() || info.Stress)
 }
 
 // insert inserts pairs, growing as it must. The positions that do not fit come back with the reason. It waits for the stream: only

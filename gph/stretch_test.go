@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
@@ -18,7 +19,9 @@ import (
 const smallStretch = 8 << 10
 
 // inStretches makes a table build whatever it can stretch by stretch.
-func inStretches(c *core) { c.stretch.rule = frame.Stretches{MinRows: 1, SlotShare: 1 << 40} }
+func inStretches(c *core) {
+	c.stretch.rule, c.constructFrom = frame.Stretches{MinRows: 1, SlotShare: 1 << 40}, 1
+}
 
 // buildHistory builds a table of n pairs, of which some are equal, and some have reserved keys, beside a Go map; then it goes on
 // as any other.
@@ -95,8 +98,12 @@ func buildHistory[K, V uint32 | uint64](d *device.Device, o Options, seed uint64
 	if err := verify(); err != nil {
 		return fmt.Errorf("inserted: %w", err)
 	}
+	built := m.core.stretch.built
 	if err := m.Grow(3 * n); err != nil {
 		return err
+	}
+	if d.Info().Stress && m.core.stretch.built == built {
+		return errors.New("it did not grow stretch by stretch")
 	}
 	if err := verify(); err != nil {
 		return fmt.Errorf("grown: %w", err)
@@ -140,6 +147,173 @@ func TestStretchesUnderStress(t *testing.T) {
 		if err := stressed(t, seed); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
+	}
+}
+
+// Each of these defects is found by some history under stress.
+func TestStretchDefects(t *testing.T) {
+	text := stretchCU
+	defer func() { stretchCU = text }()
+	for _, c := range testenv.Some([][3]string{
+		{"a bucket has more pairs than slots", "if ((i32)add(f, 0u - need) >= (i32)need) return true;", "if ((i32)add(f, 0u - need) != 99) return true;"},
+		{"equal keys both stand", "if (!met) return pairs;", "return pairs;"},
+		{"equal keys leave holes", "if (j < pairs) {", "if (false) {"},
+		{"equal keys go into the reserve", "if (twice(pairs, own)) return NOWHERE;", ""},
+		{"pairs without a place are forgotten", "leave(on && code == NOWHERE, k, v);", "leave(false, k, v);"},
+		{"pairs are written before all are planned", "= (wide)code;\n        }\n        block_sync();", "= (wide)code;\n        }"},
+		{"buckets are emptied while pairs are written", "u128{~0ull, ~0ull};\n        block_sync();", "u128{~0ull, ~0ull};"},
+		{"equal keys are looked for while pairs are written",
+			"        block_sync();\n        for (u32 b = thread_index(); b < buckets; b += block_threads()) added",
+			"        for (u32 b = thread_index(); b < buckets; b += block_threads()) added"},
+		{"a stretch is stored before all is written", "add(&stage.added, added);\n        block_sync();", "add(&stage.added, added);"},
+		{"a warp counts two cells together", "g.sync(); // what is there is no longer read\n        fit.clear_need(g);", "g.sync();"},
+		{"the reserve is written from where it is taken", "p.reserve_used) + r.count + b, 1u)", "p.reserve_used) + b, 1u)"},
+	}, 3) {
+		t.Run(c[0], func(t *testing.T) {
+			if n := strings.Count(text, c[1]); n != 1 {
+				t.Fatalf("the kernel has %d times\n%s", n, c[1])
+			}
+			stretchCU = strings.Replace(text, c[1], c[2], 1)
+			for seed := range uint64(20) {
+				if err := stressed(t, seed); err != nil {
+					t.Logf("seed %d: %.200v", seed, err)
+					return
+				}
+			}
+			t.Fatal("no seed finds the defect")
+		})
+	}
+}
+
+// Few keys that come very often: some stretches have more pairs than slots, or the batch is not brought in order at all.
+func TestStretchesOfFewKeys(t *testing.T) {
+	d := open(t, "cpu")
+	for _, often := range []int{2_000, 10_000} {
+		for _, keys := range []int{1, 7} {
+			const n = 40_000
+			o := sized(n, 0.8, 0)
+			o.stretchBytes, o.Seed = smallStretch, 3
+			m, err := New[uint32, uint32](d, o)
+			must(t, err)
+			inStretches(m.core)
+			k, v := make([]uint32, n), make([]uint32, n)
+			for i := range k {
+				if k[i], v[i] = uint32(i)*2654435761, uint32(i); i < often*keys && i < n/2 {
+					k[i] = uint32(i % keys)
+				}
+			}
+			must(t, m.Build(k, v))
+			must(t, m.Check())
+			got, found := make([]uint32, n), make([]bool, n)
+			must(t, m.Find(k, got, found))
+			for i := range k {
+				if !found[i] || k[got[i]] != k[i] {
+					t.Fatalf("key %#x: %d, %t", k[i], got[i], found[i])
+				}
+			}
+			t.Logf("%d keys %d times: %d built by stretches, %d left over", keys, often, m.core.stretch.built, m.core.stretch.left)
+			must(t, m.Close())
+		}
+	}
+}
+
+// Hash functions that are no good, under which cells or stretches have far too many pairs.
+func TestStretchesOfPoorHashes(t *testing.T) {
+	d := open(t, "cpu")
+	for _, hash := range []int{kernel.HashIdentity, kernel.HashConstant} {
+		for _, shift := range []int{0, 12, 20} {
+			const n = 3000
+			o := sized(40_000, 0.8, hash)
+			o.stretchBytes = smallStretch
+			m, err := New[uint64, uint32](d, o)
+			must(t, err)
+			inStretches(m.core)
+			k, v := make([]uint64, n), make([]uint32, n)
+			for i := range k {
+				k[i], v[i] = uint64(i)<<(shift+32), uint32(i)
+			}
+			must(t, m.Build(k, v))
+			must(t, m.Check())
+			got, found := make([]uint32, n), make([]bool, n)
+			must(t, m.Find(k, got, found))
+			for i := range k {
+				if !found[i] || got[i] != v[i] {
+					t.Fatalf("key %#x: %d, %t", k[i], got[i], found[i])
+				}
+			}
+			must(t, m.Close())
+		}
+	}
+}
+
+// Where memory is short, a table is built as before, or by inserts.
+func TestStretchesInLittleMemory(t *testing.T) {
+	for _, c := range []struct {
+		bytes int64
+		built bool
+	}{{2 << 20, true}, {1 << 20, false}, {800 << 10, false}} {
+		d := open(t, "cpu", device.WithMemory(c.bytes))
+		const n = 40_000
+		o := sized(n, 0.6, 0)
+		o.stretchBytes = smallStretch
+		m, err := New[uint32, uint32](d, o)
+		must(t, err)
+		inStretches(m.core)
+		k := make([]uint32, n)
+		for i := range k {
+			k[i] = uint32(i)
+		}
+		must(t, m.Build(k, k))
+		must(t, m.Check())
+		if n, err := m.Len(); err != nil || n != len(k) {
+			t.Error(n, err)
+		}
+		s, err := m.Stats()
+		must(t, err)
+		if built := m.core.stretch.built > 0; built != c.built || s.ScratchBytes > 256<<10 {
+			t.Errorf("with %d bytes: built stretch by stretch: %t, %d bytes of scratch memory", c.bytes, built, s.ScratchBytes)
+		}
+		must(t, m.Close())
+	}
+}
+
+// A set that does not fit leaves exactly the keys out that the error names.
+func TestStretchesRefuse(t *testing.T) {
+	d := open(t, "cpu")
+	for seed := range uint64(testenv.Seeds(3)) {
+		o := Options{Options: table.Options{MaxBytes: 300 << 10, LoadFactor: 1, Seed: seed}, stretchBytes: smallStretch}
+		m, err := New[uint32, uint32](d, o)
+		must(t, err)
+		inStretches(m.core)
+		n := int(m.core.maxBuckets())*m.core.cfg.bucket - 100 - 1000*int(seed)
+		k := make([]uint32, n)
+		for i := range k {
+			k[i] = uint32(i) * 2654435761
+		}
+		var full *table.FullError
+		if err := m.Build(k, k); err != nil && !errors.As(err, &full) {
+			t.Fatal(err)
+		}
+		must(t, m.Check())
+		found, out := make([]bool, n), 0
+		must(t, m.Contains(k, found))
+		for i, in := range found {
+			if in {
+				continue
+			}
+			if full == nil || out >= len(full.Positions) || full.Positions[out] != i {
+				t.Fatalf("position %d of %d is not in, and the error says %v", i, n, full)
+			}
+			out++
+		}
+		if full != nil && out != len(full.Positions) {
+			t.Errorf("%d positions are named, %d are not in", len(full.Positions), out)
+		}
+		if m.core.stretch.built == 0 {
+			t.Error("nothing was built stretch by stretch")
+		}
+		t.Logf("%d of %d refused", out, n)
+		must(t, m.Close())
 	}
 }
 
