@@ -206,7 +206,7 @@ func (c *core) begin() (err error) {
 	}
 	c.frame.MaxBytes = c.opts.MaxBytes
 	c.shared.order.Init(c.frame.Device)
-	c.stretch.rule, c.constructFrom = stretchesFor(c.frame.Device.Info()).rule, constructFrom
+	c.stretch.rule, c.constructFrom = stretchesFor(c.frame.Device.Info()), constructFrom
 	if c.opts.stretchBytes == 0 {
 		c.opts.stretchBytes = stretchBytes
 	}

@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"math"
 	"math/bits"
 
 	"github.com/warpmap/warpmap/device"
@@ -21,31 +22,34 @@ type stretches struct {
 	built, left int64 // tables, or what grew; and pairs that were left over, of the last
 }
 
-// A batch is worth it if it fills an eighth of the table: all buckets are written.
-func stretchesFor(info device.Info) stretches { return stretches{rule: frame.StretchesFor(info, 8, 2)} }
+// buildByStretches says whether tables are built stretch by stretch at all.
+const buildByStretches = true
+
+// stretchesFor gives the rule for a device. A set is worth it if it fills an eighth of the table: all buckets are written.
+func stretchesFor(info device.Info) frame.Stretches {
+	rule := frame.StretchesFor(info, 8, 2)
+	if !buildByStretches {
+		rule.MinRows = math.MaxInt64
+	}
+	return rule
+}
 
 // constructStretches is construct, stretch by stretch. done is false where that would be slower, or where memory is short: then nothing
-// is in the table. It takes all pairs at once, because the cells of a stretch are planned with all its pairs.
+// is in the table.
 func (c *core) constructStretches(st *device.Stream, b *builder, in frame.Rows, rest func(frame.Rows) error) (done bool, err error) {
 	s := &c.stretch
-	if in.N < s.rule.MinRows { // before c.frame.Device is asked for anything
-		return false, nil
-	}
 	stretches := int64(c.t.Stretches)
-	rule := frame.Regions{MinRows: s.rule.MinRows, PieceRows: in.N, MemoryShare: 1, PowerOfTwo: true}
-	fine, ok := s.rule.Fine(rule, in.N, c.slots(), stretches, in.N)
+	fine, ok := s.rule.Fine(frame.Regions{PieceRows: in.N, PowerOfTwo: true}, in.N, c.slots(), stretches, in.N)
 	if !ok {
 		return false, nil
 	}
-	fine.Regions.RegionRows = (in.N-1)/(fine.Large*fine.Within) + 1 // all rows in one piece, or none
 	p := stretchParams{Table: c.t}
-	grid := device.Grid{Blocks: stretches, Threads: stretchThreads}
-	grid.Shared, p.CopyBytes = c.cfg.stretchShared(&c.t)
-	info := c.frame.Device.Info()
+	info, grid := c.frame.Device.Info(), device.Grid{Blocks: stretches, Threads: stretchThreads}
 	if !info.CUDA() {
 		grid.Threads = frame.Threads
 	}
-	if c.t.StretchCells > 1<<24 || grid.Shared+c.cfg.stretchFixed() > int(info.Shared) || !c.loadStretches() {
+	grid.Shared, p.CopyBytes = c.cfg.stretchShared(&c.t)
+	if c.t.StretchCells > mostCells || grid.Shared+c.cfg.stretchFixed() > int(info.Shared) || !c.loadStretches() {
 		return false, nil
 	}
 	counters := 8 * int(c.t.Reserve)
@@ -55,24 +59,9 @@ func (c *core) constructStretches(st *device.Stream, b *builder, in frame.Rows, 
 	} else if err != nil {
 		return false, err
 	}
-	defer func() { err = errors.Join(err, c.frame.Free(mem)) }()
-	p.ReserveUsed = mem.Addr()
 	left := device.View[uint32](mem, counters, 1)
-	p.Left = left.Addr()
-	shift := uint32(bits.TrailingZeros64(uint64(fine.Within)))
-	taken, err := b.partition.InFineOrder(&c.frame, st, b.within, frame.Placement{
-		Regions: &fine.Regions, KeyBytes: c.cfg.keyBytes, ValueBytes: c.cfg.valueBytes,
-		Params: func(rows frame.Partition) any {
-			q := &buildParams{Table: c.t, Rows: rows, Stretches: uint64(stretches)}
-			if rows.Within == 0 {
-				q.Shift = shift
-			}
-			return q
-		},
-	}, in, fine.Large, fine.Within, func(o frame.Ordered, starts device.Slice[uint64], spare frame.Rows) error {
-		if o.Rows.N != in.N {
-			return fmt.Errorf("gph: %d pairs of %d in one piece: this is a defect of warpmap", o.Rows.N, in.N)
-		}
+	p.ReserveUsed, p.Left = mem.Addr(), left.Addr()
+	taken, err := c.byStretches(st, b, in, fine, func(o frame.Ordered, starts device.Slice[uint64], spare frame.Rows) error {
 		p.Keys, p.Values, p.Starts = o.Rows.Keys, o.Rows.Values, starts.Addr()
 		p.LeftKeys, p.LeftValues = spare.Keys, spare.Values
 		if err := errors.Join(mem.Fill(st, 0), s.build.Launch(st, grid, &p)); err != nil {
@@ -89,7 +78,30 @@ func (c *core) constructStretches(st *device.Stream, b *builder, in frame.Rows, 
 		return rest(frame.Rows{Keys: spare.Keys, Values: spare.Values, N: int64(n[0])})
 	})
 	// The memory that pairs came in order in is as large as the table, which may never be built again.
-	return taken > 0, errors.Join(err, c.frame.Spare())
+	return taken > 0, errors.Join(err, c.frame.Spare(), c.frame.Free(mem))
+}
+
+// byStretches calls do with all pairs at once, in the order of stretches, because the cells of a stretch are planned with all its pairs.
+// taken is 0 where memory is short, or one key comes again and again: then it does nothing.
+func (c *core) byStretches(st *device.Stream, b *builder, in frame.Rows, fine frame.Fine,
+	do func(o frame.Ordered, starts device.Slice[uint64], spare frame.Rows) error) (taken int64, err error) {
+	r := &fine.Regions
+	r.MinRows, r.MemoryShare = c.stretch.rule.MinRows, 1
+	r.RegionRows = (in.N-1)/(fine.Large*fine.Within) + 1 // less is no piece
+	params := func(rows frame.Partition) any {
+		p := &buildParams{Table: c.t, Rows: rows, Stretches: uint64(c.t.Stretches)}
+		if rows.Within == 0 {
+			p.Shift = uint32(bits.TrailingZeros64(uint64(fine.Within)))
+		}
+		return p
+	}
+	x := frame.Placement{Regions: r, KeyBytes: c.cfg.keyBytes, ValueBytes: c.cfg.valueBytes, Params: params}
+	return b.partition.InFineOrder(&c.frame, st, b.within, x, in, fine.Large, fine.Within, func(o frame.Ordered, starts device.Slice[uint64], spare frame.Rows) error {
+		if o.Rows.N != in.N {
+			return fmt.Errorf("gph: %d pairs of %d in one piece: this is a defect of warpmap", o.Rows.N, in.N)
+		}
+		return do(o, starts, spare)
+	})
 }
 
 func (c *core) stretchProgram() *device.Program {

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/frame"
@@ -251,7 +252,7 @@ func TestStretchesInLittleMemory(t *testing.T) {
 	for _, c := range []struct {
 		bytes int64
 		built bool
-	}{{2 << 20, true}, {1 << 20, false}, {800 << 10, false}} {
+	}{{2 << 20, true}, {1 << 20, false}, {900 << 10, false}} {
 		d := open(t, "cpu", device.WithMemory(c.bytes))
 		const n = 40_000
 		o := sized(n, 0.6, 0)
@@ -344,5 +345,122 @@ func TestStretchesLeaveFew(t *testing.T) {
 				must(t, m.Close())
 			}
 		})
+	}
+}
+
+// 100 million pairs on a GPU, or one million on the CPU, stretch by stretch and as a whole; then look-ups, half of which hit.
+func BenchmarkBuild(b *testing.B) {
+	for _, name := range []string{"cpu", "cuda:0"} {
+		d, err := device.Open(name)
+		if err != nil {
+			continue
+		}
+		n := 1_000_000
+		if d.Info().CUDA() {
+			n *= 100
+		}
+		for _, load := range []float64{0.533, 0.8, 0.95} {
+			b.Run(fmt.Sprintf("%s/4+4/%v", name, load), func(b *testing.B) { benchmarkBuild[uint32](b, d, n, load) })
+			b.Run(fmt.Sprintf("%s/8+8/%v", name, load), func(b *testing.B) { benchmarkBuild[uint64](b, d, n, load) })
+		}
+		must(b, d.Close())
+	}
+}
+
+func benchmarkBuild[K uint32 | uint64](b *testing.B, d *device.Device, n int, load float64) {
+	key := func(i int) K { // a bijection
+		if ^K(0) == 1<<32-1 {
+			return K(kernel.Fmix32(uint32(i)))
+		}
+		return K(kernel.Fmix64(uint64(i)))
+	}
+	keys := make([]K, n)
+	for i := range keys {
+		keys[i] = key(i)
+	}
+	k, err := device.From(d, keys)
+	must(b, err)
+	defer k.Free()
+	for i := 1; i < n; i += 2 {
+		keys[i] = key(n + i)
+	}
+	half, err := device.From(d, keys)
+	must(b, err)
+	defer half.Free()
+	values, err := device.Make[K](d, n)
+	must(b, err)
+	defer values.Free()
+	found, err := device.Make[bool](d, n)
+	must(b, err)
+	defer found.Free()
+	st := d.Stream()
+	for _, stretches := range []bool{true, false} {
+		o := sized(n, load, 0)
+		o.stretchBytes = stretchBytes
+		if !d.Info().CUDA() {
+			o.stretchBytes = 32 << 10
+		}
+		m, err := New[K, K](d, o)
+		must(b, err)
+		m.core.stretch.rule = frame.Stretches{MinRows: 1 << 60, SlotShare: 8, Blocks: 2}
+		if stretches {
+			m.core.stretch.rule.MinRows = 1
+		}
+		// timed runs do, which waits or not, and gives the seconds.
+		timed := func(do func() error) float64 {
+			must(b, st.Sync())
+			start := time.Now()
+			must(b, do())
+			must(b, st.Sync())
+			return time.Since(start).Seconds()
+		}
+		build := func() float64 {
+			must(b, m.Clear())
+			return timed(func() error { return m.BuildOn(st, k, k) })
+		}
+		rate := func(b *testing.B, run func() float64) {
+			run()
+			took := 0.0
+			for range b.N {
+				took += run()
+			}
+			b.ReportMetric(float64(n)*float64(b.N)/took/1e9, "G/s")
+		}
+		b.Run(fmt.Sprintf("build/stretches=%t", stretches), func(b *testing.B) {
+			rate(b, build)
+			b.ReportMetric(float64(m.core.stretch.left), "left")
+		})
+		if stretches {
+			b.Run("order", func(b *testing.B) { // alone
+				c := m.core
+				must(b, m.Clear())
+				x, err := c.compileBuild()
+				must(b, err)
+				in := frame.Rows{Keys: k.Addr(), Values: k.Addr(), N: int64(n)}
+				fine, _ := c.stretch.rule.Fine(frame.Regions{PieceRows: in.N, PowerOfTwo: true}, in.N, c.slots(), int64(c.t.Stretches), in.N)
+				rate(b, func() float64 {
+					return timed(func() error {
+						_, err := c.byStretches(st, x, in, fine, func(frame.Ordered, device.Slice[uint64], frame.Rows) error { return nil })
+						return err
+					})
+				})
+				must(b, c.frame.Spare())
+			})
+		}
+		build()
+		if s, err := m.IndexStats(); err != nil || s.Len != n || stretches != (m.core.stretch.built > 0) || s.LoadFactor < load-0.01 {
+			b.Fatalf("%+v, %v, built %d", s, err, m.core.stretch.built)
+		}
+		b.Run(fmt.Sprintf("find/stretches=%t", stretches), func(b *testing.B) {
+			rate(b, func() float64 { return timed(func() error { return m.FindOn(st, half, values, found) }) })
+		})
+		in, err := found.Host(st)
+		must(b, err)
+		for i, hit := range in {
+			if hit != (i%2 == 0) {
+				b.Fatalf("position %d: %t", i, hit)
+			}
+		}
+		must(b, m.Close())
 	}
 }
