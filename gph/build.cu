@@ -24,10 +24,11 @@ typedef tile<GPH_BUILD_GROUP> Group;
 __device__ __forceinline__ auto stretch_of(const buildParams& p) {
     return [&](key k) {
         u64 h = hash64<C::HASH>(C::alias(k, C::marks(k)), p.table.seed);
-        return (u32)((h >> 32) * p.rows.parts >> 32);
+        return (u32)((h >> 32) * p.stretches >> 32) >> p.shift;
     };
 }
 WARPMAP_PARTITION(buildParams, key, value, u32, stretch_of)
+WARPMAP_PARTITION_WITHIN(buildParams, key, value, stretch_of)
 
 // leave puts pairs on the list of those that are inserted afterwards. All lanes of the warp come.
 __device__ __forceinline__ void leave(const buildParams& p, bool wanted, key k, value v) {
@@ -42,7 +43,7 @@ WARPMAP_KERNEL(rank_pairs, buildParams) {
         bool on = i < end_;
         key k = on ? input_key<C>(p.keys, i) : 0;
         Home<C> h(p.table, k);
-        u32 rank = on && !h.side ? add(at<u32>(p.counts) + h.cell, 1u) : 0;
+        u32 rank = on && !h.side ? add(at<u32>(p.counts) + h.cell(p.table), 1u) : 0;
         bool out = on && (h.side || rank >= C::CELL_PAIRS);
         if (on) at<u8>(p.ranks)[i] = out ? GPH_NO_RANK : (u8)rank;
         leave(p, out, k, out ? input_value<C>(p.values, i) : value{});
@@ -78,7 +79,7 @@ WARPMAP_KERNEL(sort_pairs, buildParams) {
         u32 rank = at<u8>(p.ranks)[i];
         if (rank == GPH_NO_RANK) continue;
         key k = input_key<C>(p.keys, i);
-        u64 to = (u64)load_readonly(at<u32>(p.starts) + Home<C>(p.table, k).cell) + rank;
+        u64 to = (u64)load_readonly(at<u32>(p.starts) + Home<C>(p.table, k).cell(p.table)) + rank;
         Access<C>::put(p.sorted, to, k, input_value<C>(p.values, i));
     }
 }
@@ -180,7 +181,7 @@ __device__ __forceinline__ void plan_cell(const buildParams& p, Group g, Plan& w
     for (u32 attempt = 0; attempt < GPH_PLAN_ATTEMPTS; attempt++) {
         u32 best = ~0u, code = ~0u;
         for (u32 m = 0; m < C::MAPPINGS && (code == ~0u || m < p.mappings && m + 1 < C::MAPPINGS); m++) {
-            Ring r = ring_of<C>(t, cell, m);
+            Ring r = ring_of<C>(t, cell, cell / t.stretch_cells, m);
             g.sync();
             for (u32 v = g.rank(); v < C::VIRTUAL; v += H) {
                 u64 b = r.bucket(v);
@@ -195,7 +196,7 @@ __device__ __forceinline__ void plan_cell(const buildParams& p, Group g, Plan& w
         if (code == ~0u) break;
         // The slots are taken bucket by bucket; if another group was faster at one, all are given back.
         u32 m = code >> C::LOG_VIRTUAL, offset = code & (C::VIRTUAL - 1);
-        Ring r = ring_of<C>(t, cell, m);
+        Ring r = ring_of<C>(t, cell, cell / t.stretch_cells, m);
         if (p.mappings > 1) count_need(g, w, m, n);
         u32 missed = ~0u; // the first virtual bucket of this lane that had no room
         for (u32 v = g.rank(); v < C::VIRTUAL && missed == ~0u; v += H)

@@ -29,7 +29,8 @@ type buildParams struct {
 	Used                 uint64 // u8, one a bucket: slots that are taken; then slots that are still to be written
 	Least, Most          uint32 // pairs of the cells that plan takes
 	Mappings             uint32 // that plan compares at least, so long as one fits
-	Pad                  uint32
+	Shift                uint32 // a part is so many binary places of
+	Stretches            uint64 // stretches of cells
 }
 
 const (
@@ -46,9 +47,9 @@ const (
 	startEach = 8
 	// buildSpan is the number of pairs that a block takes in a row.
 	buildSpan = 1 << 10
-	// stretchBytes is how much of the pairs has cells in one stretch: with the cells' counters and the buckets they write
-	// to, less than an L2 cache holds.
-	stretchBytes = 1 << 22
+	// partBytes is how much of the pairs has cells in one part: with the cells' counters and the buckets they write to,
+	// less than an L2 cache holds.
+	partBytes = 1 << 22
 	// leftShare: a build may leave one pair in so many to the insert kernels.
 	leftShare = 4
 )
@@ -56,6 +57,7 @@ const (
 // builder is the program of build.cu, compiled when first needed.
 type builder struct {
 	partition                      frame.Partitioner
+	within                         frame.Within
 	rank, start, sort, plan, write device.Kernel[buildParams]
 }
 
@@ -80,7 +82,9 @@ func (c *core) compileBuild() (*builder, error) {
 	}
 	b := &builder{}
 	b.partition, err = frame.NewPartitioner[buildParams](c.frame.Device, m)
-	err = errors.Join(err, device.Bind(m, "rank_pairs", &b.rank), device.Bind(m, "start_cells", &b.start), device.Bind(m, "sort_pairs", &b.sort),
+	within, missing := frame.NewWithin[buildParams](m)
+	b.within = within
+	err = errors.Join(err, missing, device.Bind(m, "rank_pairs", &b.rank), device.Bind(m, "start_cells", &b.start), device.Bind(m, "sort_pairs", &b.sort),
 		device.Bind(m, "plan_cells", &b.plan), device.Bind(m, "write_pairs", &b.write))
 	if err != nil {
 		return nil, err
@@ -92,7 +96,10 @@ func (c *core) compileBuild() (*builder, error) {
 // densest is how many keys a cell may have for a known set to be placed, where a table is filled to the load factor: by
 // simulation, with a margin. Larger cells make a smaller index, which stays in the L2 cache better.
 func (c config) densest(load float64) float64 {
-	keys := map[int][4]float64{4: {12, 8, 7, 6}, 8: {32, 14, 12.5, 10}, 16: {40, 24, 18, 14}, 32: {50, 30, 24, 16}}[c.bucket]
+	keys := map[int][4]float64{4: {12, 8, 7, 6}, 8: {32, 18, 12.5, 9}, 16: {40, 24, 18, 14}, 32: {50, 30, 24, 16}}[c.bucket]
+	if c.bucketBytes() > bucketBytes { // a stretch has fewer buckets, and stretches differ more in how many pairs they have
+		keys[3] *= 0.9
+	}
 	for i, most := range []float64{0.6, 0.82, 0.92} {
 		if load <= most {
 			return min(keys[i], c.mostKeys()/2)
@@ -111,18 +118,23 @@ func (c *core) construct(st *device.Stream, in frame.Rows, repack bool, rest fun
 	if err != nil {
 		return err
 	}
-	if err := device.Ahead(b.partition, b.rank, b.start, b.sort, b.plan, b.write); err != nil {
-		return err
-	}
 	load := float64(in.N) / float64(c.slots())
 	cells := c.cells(int64(c.t.Main + c.t.Reserve))
 	if repack && in.N >= c.limit()/2 { // a table that is to be filled later keeps its cells
 		cells = max(1, min(cells, int64(float64(in.N)/max(c.cfg.densest(load), c.opts.KeysPerCell))))
 	}
+	c.setCells(cells)
+	if done, err := c.constructStretches(st, b, in, rest); done || err != nil {
+		return err
+	}
+	cells = int64(c.t.CellCount)
+	if err := device.Ahead(b.partition, b.rank, b.start, b.sort, b.plan, b.write); err != nil {
+		return err
+	}
 	kb, vb := int64(c.cfg.keyBytes), int64(c.cfg.valueBytes)
 	buckets := int64(c.t.Main + c.t.Reserve)
 	left := in.N/leftShare + 1024
-	parts := int(max(1, min(in.N*(kb+vb)/stretchBytes, frame.MaxParts)))
+	parts := int(max(1, min(in.N*(kb+vb)/partBytes, frame.MaxParts)))
 	size := int64(0)
 	take := func(bytes int64) int64 { at := size; size += frame.Align(bytes); return at }
 	orderedKeys, orderedValues := take(in.N*kb), take(in.N*vb)
@@ -132,12 +144,12 @@ func (c *core) construct(st *device.Stream, in frame.Rows, repack bool, rest fun
 	counters := take(8 * int64(frame.PartitionWords(parts)))
 	mem, err := device.MakePooled[byte](c.frame.Device, int(size))
 	if device.IsOutOfMemory(err) {
+		c.setCells(math.MaxInt64) // inserts place fewer pairs in a cell
 		return rest(in)
 	} else if err != nil {
 		return err
 	}
 	defer c.frame.Free(mem)
-	c.setCells(cells)
 	if err := c.reset(st); err != nil { // they count here
 		return err
 	}
@@ -147,7 +159,8 @@ func (c *core) construct(st *device.Stream, in frame.Rows, repack bool, rest fun
 		Table: c.t, Keys: at(orderedKeys), Values: at(orderedValues), N: uint64(in.N), Span: buildSpan,
 		Counts: at(counts), Starts: at(starts), Ranks: at(ranks), Sorted: at(sorted),
 		LeftKeys: at(leftKeys), LeftValues: at(leftValues), LeftLimit: uint64(left), Used: at(used),
-		Rows: frame.Partition{Keys: in.Keys, Values: in.Values, N: uint64(in.N), OutKeys: at(orderedKeys), OutValues: at(orderedValues), Parts: uint64(parts)},
+		Rows:      frame.Partition{Keys: in.Keys, Values: in.Values, N: uint64(in.N), OutKeys: at(orderedKeys), OutValues: at(orderedValues), Parts: uint64(parts)},
+		Stretches: uint64(parts),
 	}
 	spanned := device.Grid{Blocks: (in.N + buildSpan - 1) / buildSpan, Threads: frame.Threads}
 	err = errors.Join(

@@ -35,7 +35,8 @@ type Options struct {
 	// called UseProfiles.
 	NoProfile bool
 
-	cellLoad float64 // the load that the cells are for
+	cellLoad     float64 // the load that the cells are for
+	stretchBytes int64   // of tests; else as the constant
 }
 
 const (
@@ -77,10 +78,12 @@ type core struct {
 		export              device.Kernel[slotsParams]
 	}
 
-	memory            // guarded by the frame's lock
-	least  listMemory // for leastBatch
-	shared sharedIndex
-	build  *builder // of the present hash function; nil until needed
+	memory                   // guarded by the frame's lock
+	least         listMemory // for leastBatch
+	shared        sharedIndex
+	stretch       stretches
+	constructFrom int64
+	build         *builder // of the present hash function; nil until needed
 }
 
 // handle is what users hold of a table. It names core instead of embedding it: each instance of a generic type is compiled with every
@@ -203,6 +206,10 @@ func (c *core) begin() (err error) {
 	}
 	c.frame.MaxBytes = c.opts.MaxBytes
 	c.shared.order.Init(c.frame.Device)
+	c.stretch.rule, c.constructFrom = stretchesFor(c.frame.Device.Info()), constructFrom
+	if c.opts.stretchBytes == 0 {
+		c.opts.stretchBytes = stretchBytes
+	}
 	if err := c.compile(); err != nil {
 		return err
 	}
@@ -230,7 +237,7 @@ func (c *core) compile() error {
 		return err
 	}
 	k := &c.kernel
-	c.build = nil
+	c.build, c.stretch.late = nil, frame.Late{}
 	err = errors.Join(
 		device.Bind(m, "fill_replace", &k.replace.fill), device.Bind(m, "refine_replace", &k.replace.refine),
 		device.Bind(m, "fill_new", &k.fresh.fill), device.Bind(m, "refine_new", &k.fresh.refine),
@@ -248,20 +255,28 @@ func (c *core) bucketsFor(pairs int64) int64 {
 	return max(int64(math.Ceil(slots/float64(c.cfg.bucket))), int64(c.cfg.virtual))
 }
 
-// reserve is how many of so many buckets belong to the reserve.
-func (c *core) reserve(buckets int64) int64 {
-	if r := buckets / reserveShare; r >= int64(2*c.cfg.virtual) {
-		return r
+// split divides so many buckets into stretches, all of one size, and the reserve, which takes what is left; a small table is
+// one stretch without a reserve.
+func (c *core) split(buckets int64) (stretches, each, reserve int64) {
+	reserve = buckets / reserveShare
+	if reserve < int64(2*c.cfg.virtual) {
+		return 1, buckets, 0
 	}
-	return 0
+	most := max(c.opts.stretchBytes/c.cfg.bucketBytes(), int64(leastRings*c.cfg.virtual))
+	stretches = max(1, (buckets-reserve)/most)
+	each = (buckets - reserve) / stretches
+	return stretches, each, buckets - stretches*each
 }
 
+// cells is a multiple of the number of stretches.
 func (c *core) cells(buckets int64) int64 {
 	keys := c.opts.KeysPerCell
-	if c.reserve(buckets) == 0 {
+	stretches, _, reserve := c.split(buckets)
+	if reserve == 0 {
 		keys /= 2
 	}
-	return max(1, int64(math.Ceil(float64(buckets*int64(c.cfg.bucket))*c.opts.cellLoad/keys)))
+	each := math.Ceil(float64(buckets*int64(c.cfg.bucket)) * c.opts.cellLoad / keys / float64(stretches))
+	return stretches * max(1, int64(each))
 }
 
 // locks is a power of two.
@@ -280,10 +295,10 @@ func (c *core) place(base, buckets int64, seed uint64) (t Table, end int64) {
 		base += frame.Align(bytes)
 		return uint64(at)
 	}
-	reserve, cells, locks := c.reserve(buckets), c.cells(buckets), c.locks(buckets)
+	cells, locks := c.cells(buckets), c.locks(buckets)
+	stretches, each, reserve := c.split(buckets)
 	t.Main, t.Reserve, t.CellCount, t.LockMask = uint64(buckets-reserve), uint64(reserve), uint64(cells), uint32(locks-1)
-	t.BucketsPerCell = bucketsPerCell(t.Main, cells)
-	t.Span = uint32(min(t.Main, spanBuckets))
+	t.Stretches, t.StretchBuckets, t.StretchCells = uint32(stretches), uint32(each), uint32(cells/stretches)
 	t.Seed = seed
 	t.Buckets = take((buckets + 1) * c.cfg.bucketBytes())
 	t.Cells = take(cells * int64(c.cfg.cellBytes))
@@ -291,14 +306,11 @@ func (c *core) place(base, buckets int64, seed uint64) (t Table, end int64) {
 	return t, base
 }
 
-func bucketsPerCell(main uint64, cells int64) uint32 {
-	return uint32(min(float64(main)/float64(cells)*(1<<ratioShift), math.MaxUint32))
-}
-
-// setCells lets an empty table use fewer cells than it has memory for.
+// setCells lets an empty table use fewer cells than it has memory for: n, or as many more as make all stretches have as many.
 func (c *core) setCells(n int64) {
-	n = min(n, c.cells(int64(c.t.Main+c.t.Reserve)))
-	c.t.CellCount, c.t.BucketsPerCell = uint64(n), bucketsPerCell(c.t.Main, n)
+	stretches := int64(c.t.Stretches)
+	each := min((max(n, 1)-1)/stretches+1, c.cells(int64(c.t.Main+c.t.Reserve))/stretches)
+	c.t.CellCount, c.t.StretchCells = uint64(each*stretches), uint32(each)
 }
 
 func (c *core) bytes(buckets int64) int64 {
@@ -388,7 +400,7 @@ func (c *core) insertion(k *insertKernels) frame.Insertion {
 // together, that takes three times as long as the two phases. In stress mode what matters is that all of it runs.
 func (c *core) constructs(n int64) bool {
 	info := c.frame.Device.Info()
-	return n >= constructFrom && (info.CUDA() || info.Stress)
+	return n >= c.constructFrom && (info.CUDA() || info.Stress)
 }
 
 // insert inserts pairs, growing as it must. The positions that do not fit come back with the reason. It waits for the stream: only

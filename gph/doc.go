@@ -9,10 +9,10 @@
 //
 //	cells     | 0 | 1 | … | c | … |           1 byte each: mapping Φ (3 bits) · offset Δ (5 bits)
 //	                        │
-//	                        │ Φ and c name a ring of R neighbouring buckets, near the cell's own place
+//	                        │ c names a stretch, and Φ and c a ring of R neighbouring buckets in it
 //	                        ▼
-//	buckets   | 0 | 1 | … [ b | b+1 | … | b+R-1 ] … |     main part       |   reserve   | side bucket |
-//	                          │                        the last mapping names a ring here ┘
+//	buckets   | stretch 0 | … [ b | b+1 | … | b+R-1 ] … | stretch n-1 |   reserve   | side bucket |
+//	                          │                          the last mapping names a ring here ┘
 //	                          │ the key's hash, Φ and Δ name one bucket of the ring
 //	                          ▼
 //	                          8 × ┌ key 4 B │ value 4 B ┐       64 bytes
@@ -46,7 +46,14 @@
 // up to displacements times. After that the pair is refused, and the table grows, or says so.
 //
 // Build puts a known set into an empty table. A table that grows is filled in the same way. The cells are planned, the
-// large ones first, before any pair is written (build.cu). Pairs that this leaves over are inserted as above.
+// large ones first, before any pair is written. Pairs that this leaves over are inserted as above.
+//
+// On a GPU, Build goes stretch by stretch (stretch.cu). The set is brought in the order of stretches in two passes. Then a
+// block plans the cells of a stretch and fills its buckets, all in shared memory, and writes them back. So memory sees
+// streams, but for the pairs of the reserve. Of 4+4 bytes at a load factor of 0.8, these are 62 bytes a pair: 4 to count,
+// 16 in each pass, and in the stretch 8 for the pair, 8 for its key twice more, from the L2 cache mostly, and 10 for the
+// buckets. A cell takes the first mapping under which it fits. Small sets and tables, and those for which memory is short
+// or shared memory too small, go as a whole (build.cu), where cells compare mappings.
 //
 // # Invariants
 //
@@ -74,11 +81,12 @@
 //
 // # Where we differ
 //
-//   - A ring is R neighbouring buckets that begin at most 2¹⁸ buckets behind the cell's own place. The paper hashes to
-//     R buckets anywhere. A move reads 2 KB in a row instead of 32 separate buckets, the R buckets are different for
-//     sure, and a batch in the order of its cells works on one stretch of memory after the other.
-//   - Buckets next to one another fill up together. So the last mapping names a reserve of a 64th of all buckets, the
-//     same for all cells; a table of fewer than 128·R buckets has no reserve, and twice the cells.
+//   - A ring is R neighbouring buckets of the stretch that the cell belongs to, where the last bucket is followed by the
+//     first. A stretch is 64 KiB of buckets. The paper hashes to R buckets anywhere. A move reads 2 KB in a row instead of
+//     32 separate buckets, the R buckets are different for sure, and a stretch can be built in the shared memory of a block.
+//   - Stretches have as many pairs as chance gives them: at a load factor of 0.95 some are full. So the last mapping
+//     names a reserve of a 64th of all buckets, the same for all cells; a table of fewer than 128·R buckets is one
+//     stretch, and has no reserve, and twice the cells.
 //   - A claim is a compare-and-swap of an empty slot under one lock, the cell's. The paper locks the cell and R buckets
 //     for each mapping that it tries, and needs wait-die against deadlock (§6.3). Here a claim that fails is undone,
 //     and the next mapping is tried.

@@ -15,7 +15,7 @@ WARPMAP_KERNEL(for_each, forEachParams) {
     for (u64 i = grid_thread(); (i & ~31ull) < p.n; i += grid_threads()) {
         C::key k = i < p.n ? load_readonly(at<C::key>(p.keys) + i) : 0;
         Home<C> h(p.table, k);
-        u64 bucket = bucket_of<C>(p.table, h, load_readonly(cell_at<C>(p.table, h.cell)));
+        u64 bucket = bucket_of<C>(p.table, h, load_readonly(cell_at<C>(p.table, h.cell(p.table))));
         Hit<C> hit;
         read_bucket<C, !C::PACKED, false>(p.table, g, i < p.n, bucket, h.stored, hit);
         if (hit.found) callback(p, k, value_of<C>(p.table, hit), i);

@@ -13,21 +13,25 @@ namespace gph {
 
 __device__ __forceinline__ Counters* counters(const Table& t) { return at<Counters>(t.counters); }
 
-// Home is what a key's hash says: its cell (the paper's H_c), and the bits that choose among the cell's virtual buckets.
+// Home is what a key's hash says: the half that names its cell (the paper's H_c) and its stretch, and that which chooses among the cell's
+// virtual buckets.
 template <class C> struct Home {
     typedef typename C::key key;
     key stored; // the key, or for a reserved one its alias in the side bucket
     bool side;
-    u32 cell, bits;
+    u32 high, bits;
 
     __device__ __forceinline__ Home() {}
     __device__ __forceinline__ Home(const Table& t, key k) {
         side = C::marks(k);
         stored = C::alias(k, side);
         u64 h = hash64<C::HASH>(stored, t.seed);
-        cell = (u32)((h >> 32) * t.cell_count >> 32);
+        high = (u32)(h >> 32);
         bits = (u32)h;
     }
+    // Functions, because a kernel that looks ahead keeps many of these, and has few registers. The stretch is that of the cell.
+    __device__ __forceinline__ u32 cell(const Table& t) const { return (u32)((u64)high * t.cell_count >> 32); }
+    __device__ __forceinline__ u32 stretch(const Table& t) const { return (u32)((u64)high * t.stretches >> 32); }
 };
 
 // virtual_bucket is the paper's H_v: the virtual bucket, 0 … R-1, of a key under a mapping.
@@ -35,26 +39,28 @@ template <class C> __device__ __forceinline__ u32 virtual_bucket(u32 bits, u32 m
     return (bits ^ mapping * GPH_MIX_MAPPING) * GPH_MIX_BITS >> (32 - C::LOG_VIRTUAL);
 }
 
-// Ring is the R neighbouring buckets that a cell's virtual buckets fall into under a mapping; the last bucket of the table's
-// main part is followed by its first, and so is the reserve's.
+// Ring is the R neighbouring buckets that a cell's virtual buckets fall into under a mapping; the last bucket of a stretch
+// is followed by its first, and so is the reserve's.
 struct Ring {
-    u64 first, end, count;
+    u64 first, end, count; // count: of the stretch's buckets, or the reserve's, of which `end` is behind the last
     __device__ __forceinline__ u64 bucket(u32 v) const {
         u64 b = first + v;
         return b >= end ? b - count : b;
     }
 };
-// ring_of is, with Ring::bucket, the paper's H_b. A cell's ring lies near the cell's own place, so that cells in a row use
-// memory in a row. The last mapping names the reserve.
-template <class C> __device__ __forceinline__ Ring ring_of(const Table& t, u32 cell, u32 mapping) {
+// in_reserve tells whether a mapping names the reserve: the last does.
+template <class C> __device__ __forceinline__ bool in_reserve(const Table& t, u32 mapping) { return mapping == C::MAPPINGS - 1 && t.reserve; }
+
+// ring_of is, with Ring::bucket, the paper's H_b. The rings of a cell lie in the cell's stretch, so that cells in a row use
+// memory in a row; that of the last mapping lies in the reserve.
+template <class C> __device__ __forceinline__ Ring ring_of(const Table& t, u32 cell, u32 stretch, u32 mapping) {
     u32 h = fmix32(cell ^ mapping * GPH_MIX_RING ^ (u32)t.seed);
-    bool reserve = mapping == C::MAPPINGS - 1 && t.reserve;
-    u64 near = (u64)cell * t.buckets_per_cell >> GPH_RATIO_SHIFT;
+    bool reserve = in_reserve<C>(t, mapping);
+    u64 base = reserve ? t.main : (u64)stretch * t.stretch_buckets;
     Ring r;
-    r.count = reserve ? t.reserve : t.main;
-    r.end = reserve ? t.main + t.reserve : t.main;
-    r.first = (reserve ? t.main : near) + ((u64)h * (reserve ? (u32)t.reserve : t.span) >> 32);
-    if (r.first >= r.end) r.first -= r.count;
+    r.count = reserve ? t.reserve : t.stretch_buckets;
+    r.end = base + r.count;
+    r.first = base + ((u64)h * (u32)r.count >> 32);
     return r;
 }
 
@@ -63,17 +69,17 @@ template <class C> __device__ __forceinline__ typename C::cell* cell_at(const Ta
 // A cell's code is mapping · R + offset.
 template <class C> __device__ __forceinline__ u64 bucket_of(const Table& t, const Home<C>& h, u32 code) {
     u32 mapping = code >> C::LOG_VIRTUAL, offset = code & (C::VIRTUAL - 1);
-    Ring r = ring_of<C>(t, h.cell, mapping);
+    Ring r = ring_of<C>(t, h.cell(t), h.stretch(t), mapping);
     u64 b = r.bucket((virtual_bucket<C>(h.bits, mapping) + offset) & (C::VIRTUAL - 1));
     return h.side ? t.main + t.reserve : b;
 }
 
 // ask_cell asks for a key's cell, and ask_bucket, later, for the bucket that it names.
-template <class C> __device__ __forceinline__ void ask_cell(const Table& t, typename C::key k) { prefetch_line((u64)cell_at<C>(t, Home<C>(t, k).cell)); }
+template <class C> __device__ __forceinline__ void ask_cell(const Table& t, typename C::key k) { prefetch_line((u64)cell_at<C>(t, Home<C>(t, k).cell(t))); }
 template <class C> __device__ __forceinline__ void ask_bucket(const Table& t, typename C::key k) {
     constexpr u64 BYTES = C::BUCKET * C::SLOT_BYTES;
     Home<C> h(t, k);
-    u64 address = t.buckets + bucket_of<C>(t, h, load_kept(cell_at<C>(t, h.cell))) * BYTES;
+    u64 address = t.buckets + bucket_of<C>(t, h, load_kept(cell_at<C>(t, h.cell(t)))) * BYTES;
     for (u64 at = 0; at < BYTES; at += 64) prefetch_line(address + at);
 }
 
@@ -143,7 +149,7 @@ template <class C> __device__ __forceinline__ typename C::value value_of(const T
 template <class C, class Tile> __device__ bool find(const Table& t, Tile g, typename C::key k, typename C::value& v) {
     Home<C> h(t, k);
     Hit<C> hit;
-    read_bucket<C, !C::PACKED, false>(t, g, g.rank() == 0, bucket_of<C>(t, h, load_kept(cell_at<C>(t, h.cell))), h.stored, hit);
+    read_bucket<C, !C::PACKED, false>(t, g, g.rank() == 0, bucket_of<C>(t, h, load_kept(cell_at<C>(t, h.cell(t)))), h.stored, hit);
     typename C::value mine{};
     if (hit.found) mine = value_of<C>(t, hit);
     v = g.shuffle(mine, 0);
@@ -153,15 +159,17 @@ template <class C, class Tile> __device__ bool find(const Table& t, Tile g, type
 // Fit is what is compared to choose an offset: of each virtual bucket the pairs that belong there, of each bucket of the ring
 // the empty slots; a byte each, so that four are compared at once. The empty slots go round: those of the first buckets come again
 // behind the last.
-template <class C> struct Fit {
-    static constexpr u32 WORDS = (C::VIRTUAL + 3) / 4, ROUND = 4 * WORDS + C::VIRTUAL + 4;
+template <class C> struct alignas(16) Fit {
+    static constexpr u32 WORDS = (C::VIRTUAL + 3) / 4, ROUND = 4 * WORDS + C::VIRTUAL;
     u32 need[WORDS];
     u32 free[(ROUND + 3) / 4];
 
     __device__ __forceinline__ u32 need_of(u32 v) const { return need[v / 4] >> v % 4 * 8 & 0xff; }
     __device__ __forceinline__ u32 free_of(u32 b) const { return ((const u8*)free)[b]; }
     __device__ __forceinline__ void set_free(u32 b, u32 n) {
-        for (; b < ROUND; b += C::VIRTUAL) ((u8*)free)[b] = (u8)n;
+#pragma unroll
+        for (u32 i = 0; i < ROUND; i += C::VIRTUAL)
+            if (i + C::VIRTUAL <= ROUND || b + i < ROUND) ((u8*)free)[b + i] = (u8)n;
     }
 
     template <class Tile> __device__ __forceinline__ void clear_need(Tile g) {
@@ -176,19 +184,23 @@ template <class C> struct Fit {
     // best compares the R offsets: each lane judges offsets of its own. It gives score · R + offset of the best, the one that
     // leaves the buckets most even; ~0 if the pairs fit under none.
     template <class Tile> __device__ __forceinline__ u32 best(Tile g) const {
-        constexpr u32 EACH = 0x01010101u, TOP = 0x80808080u;
+        constexpr u32 TOP = 0x80808080u;
         u32 best = ~0u;
-        for (u32 offset = g.rank(); offset < C::VIRTUAL; offset += Tile::LANES) {
-            u32 score = 0, over = 0, low = free[offset / 4];
+#pragma unroll 1
+        for (u32 turn = 0; turn < C::VIRTUAL; turn += Tile::LANES) {
+            u32 offset = turn + g.rank();
+            if (Tile::LANES > C::VIRTUAL && offset >= C::VIRTUAL) break;
+            u32 score = 2 * C::BUCKET * (C::CELL_PAIRS + 1), fits = 0, over = 0, low = free[offset / 4];
 #pragma unroll
             for (u32 i = 0; i < WORDS; i++) {
                 u32 high = free[offset / 4 + i + 1], n = need[i];
                 u32 f = (u32)(((u64)high << 32 | low) >> offset % 4 * 8);
                 low = high;
                 over |= ~((f | TOP) - n) & TOP; // the bytes of n that are larger than those of f
-                score = dot4(n, 2 * C::BUCKET * EACH - 2 * f + n, score);
+                score = dot4(n, n, score);
+                fits = dot4(n, f, fits);
             }
-            u32 x = score << C::LOG_VIRTUAL | offset;
+            u32 x = (score - 2 * fits) << C::LOG_VIRTUAL | offset;
             if (!over && x < best) best = x;
         }
         return g.min_of(best);
@@ -265,7 +277,7 @@ template <class C, class Tile> struct Move {
         k = h.stored;
         v = v0;
         hopeless = false;
-        u32 code = load_relaxed(cell_at<C>(t, h.cell));
+        u32 code = load_relaxed(cell_at<C>(t, h.cell(t)));
         for (;;) { // the bucket itself first: the key may have come in, or room
             Hit<C> hit;
             read_bucket<C, true, true>(t, g, g.rank() == 0, bucket_of<C>(t, h, code), k, hit);
@@ -279,21 +291,22 @@ template <class C, class Tile> struct Move {
         }
         if (h.side) return FULL; // cannot be: the side bucket has room for each reserved key
         for (u32 n = 0; n < displacements; n++) {
-            if (relocate(h.cell, 1)) return ADDED;
+            if (relocate(h, 1)) return ADDED;
             if (hopeless) return FULL;
             displace(n);
         }
-        return relocate(h.cell, 1) ? ADDED : FULL;
+        return relocate(h, 1) ? ADDED : FULL;
     }
 
     // relocate looks for a mapping and offset under which all pairs of the cell, and the new one if more is 1, fit: offsets
     // first. The group holds the cell's lock.
-    __device__ bool relocate(u32 cell, u32 more) {
+    __device__ bool relocate(const Home<C>& of, u32 more) {
+        u32 cell = of.cell(t);
         u32 mapping = load_relaxed(cell_at<C>(t, cell)) >> C::LOG_VIRTUAL;
-        if (!gather(cell, mapping, more)) return false;
+        if (!gather(of, mapping, more)) return false;
         for (u32 n = 0; n < TRIED; n++) {
             u32 m = mapping_number(mapping, n);
-            Ring r = ring_of<C>(t, cell, m);
+            Ring r = ring_of<C>(t, cell, of.stretch(t), m);
             if (n > 0) count_free(r); // gather counted those of the present ring
             u32 offset = choose(m, false);
             if (offset == ~0u) continue;
@@ -309,19 +322,19 @@ template <class C, class Tile> struct Move {
     // the fewest slots are missing, and one of the pairs in a bucket that misses some. Its cell's lock is taken only if it
     // is free, so that nobody waits for a lock while holding one.
     __device__ void displace(u32 turn) {
-        u32 present = load_relaxed(cell_at<C>(t, h.cell)) >> C::LOG_VIRTUAL;
-        if (!gather(h.cell, present, 1)) return;
+        u32 present = load_relaxed(cell_at<C>(t, h.cell(t))) >> C::LOG_VIRTUAL;
+        if (!gather(h, present, 1)) return;
         u32 least = ~0u, mapping = 0;
         for (u32 n = 0; n < DISPLACED; n++) {
             u32 m = mapping_number(present, n);
-            count_free(ring_of<C>(t, h.cell, m));
+            count_free(ring_of<C>(t, h.cell(t), h.stretch(t), m));
             u32 x = choose(m, true);
             if (x >= least) continue;
             least = x;
             mapping = m;
         }
         u32 offset = least & (C::VIRTUAL - 1);
-        Ring r = ring_of<C>(t, h.cell, mapping);
+        Ring r = ring_of<C>(t, h.cell(t), h.stretch(t), mapping);
         count_free(r);
         choose(mapping, true); // fills need again
         g.sync();
@@ -331,10 +344,10 @@ template <class C, class Tile> struct Move {
         u64 slot = r.bucket((b + offset) & (C::VIRTUAL - 1)) * C::BUCKET + (turn * 5 + h.bits) % C::BUCKET;
         key x = A::key_of(load_relaxed(A::word_at(t.buckets, slot)));
         if (g.any(C::marks(x))) return; // lanes may have read it at different moments
-        u32 cell = g.shuffle(Home<C>(t, x).cell, 0);
-        u32* lock = lock_of(t, cell);
-        if (!try_lock(g, lock, lock != lock_of(t, h.cell))) return;
-        relocate(cell, 0);
+        Home<C> other(t, g.shuffle(x, 0));
+        u32* lock = lock_of(t, other.cell(t));
+        if (!try_lock(g, lock, lock != lock_of(t, h.cell(t)))) return;
+        relocate(other, 0);
         unlock(g, lock);
     }
 
@@ -363,10 +376,11 @@ template <class C, class Tile> struct Move {
 #endif
 
     // gather lists the cell's pairs and counts the empty slots of its ring. It tells whether the list had room.
-    __device__ __forceinline__ bool gather(u32 cell, u32 mapping, u32 more) {
+    __device__ __forceinline__ bool gather(const Home<C>& of, u32 mapping, u32 more) {
+        u32 cell = of.cell(t);
         if (g.rank() == 0) w.pairs = 0;
         g.sync();
-        old = ring_of<C>(t, cell, mapping);
+        old = ring_of<C>(t, cell, of.stretch(t), mapping);
         bool same = false;
         for (u32 b = g.rank(); b < C::VIRTUAL; b += H) {
             V s;
@@ -390,7 +404,7 @@ template <class C, class Tile> struct Move {
 #endif
                 if (C::marks(x)) continue; // or being written by another cell's group
                 Home<C> o(t, x);
-                if (o.cell != cell) continue;
+                if (o.cell(t) != cell) continue;
                 alike += o.bits == h.bits;
                 u32 n = count(&w.pairs);
                 if (n >= C::CELL_PAIRS) continue;

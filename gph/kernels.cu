@@ -38,7 +38,7 @@ template <bool PLACE, class Done> struct LookUpJob {
         return true;
     }
     bool round(FindTile g, bool) {
-        read_bucket<C, PLACE || !C::PACKED, false>(t, g, true, bucket_of<C>(t, h, load_kept(cell_at<C>(t, h.cell))), h.stored, hit);
+        read_bucket<C, PLACE || !C::PACKED, false>(t, g, true, bucket_of<C>(t, h, load_kept(cell_at<C>(t, h.cell(t)))), h.stored, hit);
         return false;
     }
     void done(u64 i) { end(i, h, hit); }
@@ -55,11 +55,11 @@ template <bool PLACE, class Done> __device__ __forceinline__ void look_up(const 
     u64 i = grid_thread(), stride = grid_threads();
     key k = i < n ? input_key<C>(keys, i) : 0, next = i + stride < n ? input_key<C>(keys, i + stride) : 0;
     Home<C> h(t, k);
-    u32 code = load_kept(cell_at<C>(t, h.cell));
-    for (; (i & ~31ull) < n; i += stride) {
+    u32 code = load_kept(cell_at<C>(t, h.cell(t)));
+        for (; (i & ~31ull) < n; i += stride) {
         key after = i + 2 * stride < n ? input_key<C>(keys, i + 2 * stride) : 0;
         Home<C> h1(t, next);
-        u32 code1 = load_kept(cell_at<C>(t, h1.cell));
+        u32 code1 = load_kept(cell_at<C>(t, h1.cell(t)));
         Hit<C> hit;
         read_bucket<C, PLACE || !C::PACKED, false>(t, g, i < n, bucket_of<C>(t, h, code), h.stored, hit);
         if (i < n) done(i, h, hit);
@@ -154,7 +154,7 @@ template <bool REPLACE, class Source> struct FillJob {
         v = x.v;
         item = i;
         full = false;
-        if (x.there) bucket = bucket_of<C>(p.table, h, load_kept(cell_at<C>(p.table, h.cell)));
+        if (x.there) bucket = bucket_of<C>(p.table, h, load_kept(cell_at<C>(p.table, h.cell(p.table))));
         return x.there;
     }
     bool round(InsertTile g, bool) {
@@ -199,11 +199,11 @@ template <bool REPLACE, class Source> __device__ __forceinline__ void fill(const
     u64 i = grid_thread(), stride = grid_threads();
     Item x = source.load(i), next = source.load(i + stride);
     Home<C> h(t, x.k);
-    u32 code = load_kept(cell_at<C>(t, h.cell));
+    u32 code = load_kept(cell_at<C>(t, h.cell(t)));
     for (; (i & ~31ull) < p.n; i += stride) {
         Item after = source.load(i + 2 * stride);
         Home<C> h1(t, next.k);
-        u32 code1 = load_kept(cell_at<C>(t, h1.cell));
+        u32 code1 = load_kept(cell_at<C>(t, h1.cell(t)));
         u64 bucket = bucket_of<C>(t, h, code);
         bool busy = x.there, full = false;
         while (g.any_of_all(busy)) {
@@ -269,15 +269,15 @@ template <bool REPLACE, class Source> __device__ __forceinline__ void refine(con
     while (item < n) {
 #if defined(WARPMAP_HOST) && !defined(WARPMAP_STRESS)
         if constexpr (LOOKS_ON) {
-            prefetch_line((u64)cell_at<C>(t, later(8).cell));
+            prefetch_line((u64)cell_at<C>(t, later(8).cell(t)));
             Home<C> next = later(2);
-            Ring r = ring_of<C>(t, next.cell, load_relaxed(cell_at<C>(t, next.cell)) >> C::LOG_VIRTUAL);
+            Ring r = ring_of<C>(t, next.cell(t), next.stretch(t), load_relaxed(cell_at<C>(t, next.cell(t))) >> C::LOG_VIRTUAL);
             for (u32 b = 0; b < C::VIRTUAL; b++) prefetch_to_write(t.buckets + r.bucket(b) * (C::BUCKET * C::SLOT_BYTES));
         }
 #endif
         u64 i = load_readonly(at<u32>(p.list) + 1 + item);
         Item x = source.load(i);
-        u32* lock = lock_of(t, Home<C>(t, x.k).cell);
+        u32* lock = lock_of(t, Home<C>(t, x.k).cell(t));
         if (!try_lock(g, lock)) {
             pause();
             continue;

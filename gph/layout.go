@@ -89,17 +89,19 @@ type Table struct {
 	Reserve        uint64
 	Seed           uint64
 	CellCount      uint64 // below 2³²
-	BucketsPerCell uint32 // Main / CellCount, in units of 2^-ratioShift, rounded down
-	Span           uint32 // how far from its place a cell's ring may begin
+	Stretches      uint32 // Main / StretchBuckets
+	StretchBuckets uint32
+	StretchCells   uint32 // CellCount / Stretches
 	LockMask       uint32
-	Pad            uint32
 }
 
-// ratioShift is the number of binary places of Table.BucketsPerCell.
-const ratioShift = 18
+// stretchBytes is how much of the main part is a stretch, in a table that has a reserve, or a little more: so much that three blocks of
+// a GPU's multiprocessor hold one each in shared memory. By simulation, at a load factor of 0.95 and with 10 pairs of 8 bytes in a cell,
+// 0.9, 0.8 and 0.8% of the pairs go to the reserve with half as much, this, and twice as much.
+const stretchBytes = 1 << 16
 
-// spanBuckets bounds Table.Span: memory that a GPU's L2 cache holds.
-const spanBuckets = 1 << 18
+// leastRings is how many rings a stretch holds at least.
+const leastRings = 4
 
 // maxLocks bounds the number of locks of a table.
 const maxLocks = 1 << 16
@@ -171,6 +173,34 @@ type forEachParams struct {
 	Args  [frame.MaxArgs]uint64 // the bits of the arguments, by name
 }
 
+// stretchParams are the parameters of build_stretch. Keys and Values are in the order of stretches, which begin at Starts.
+type stretchParams struct {
+	Table                Table
+	Keys, Values, Starts uint64
+	LeftKeys, LeftValues uint64 // pairs that found no place,
+	Left                 uint64 // u32, and how many they are
+	ReserveUsed          uint64 // u32, one a bucket of the reserve: slots that are taken; then as many again: those that are written
+	CopyBytes            uint64 // of a block's shared memory, for the buckets; free and codes come behind
+}
+
+const (
+	stretchThreads = 512     // of a block
+	stretchBlocks  = 3       // of a multiprocessor
+	mostCells      = 1 << 24 // of a stretch: the kernel lists a cell and how many pairs it has in one number
+)
+
+// stretchFixed bounds the shared memory of a block beside what stretchShared tells: what warps compare, and what block-wide functions
+// have.
+func (c config) stretchFixed() int { return stretchThreads/32*128 + 2<<10 }
+
+// stretchShared is the dynamic shared memory of a block that builds a stretch: the buckets, or before them the hashes of as many pairs,
+// and three numbers for each cell; then counters of the buckets, and codes of the cells.
+func (c config) stretchShared(t *Table) (bytes int, copyBytes uint64) {
+	slots, cells := int(t.StretchBuckets)*c.bucket, int(t.StretchCells)
+	first := (max(slots*c.slotBytes(), 4*slots+12*cells) + 15) / 16 * 16
+	return first + 4*int(t.StretchBuckets) + 2*c.cellBytes*cells, uint64(first)
+}
+
 func layouts() []any {
 	return []any{Table{}, Counters{}, insertParams{}, findParams{}, slotsParams{}}
 }
@@ -181,7 +211,6 @@ func defines() []device.Define {
 		{Name: "GPH_DISPLACEMENTS", Value: displacements},
 		{Name: "GPH_PATIENCE", Value: patience},
 		{Name: "GPH_TRIED", Value: u(tried)},
-		{Name: "GPH_RATIO_SHIFT", Value: ratioShift},
 		{Name: "GPH_MIX_MAPPING", Value: u(mixMapping)},
 		{Name: "GPH_MIX_BITS", Value: u(mixBits)},
 		{Name: "GPH_MIX_RING", Value: u(mixRing)},
@@ -190,10 +219,10 @@ func defines() []device.Define {
 
 // home is where a key belongs: the Go twin of gph::Home.
 type home struct {
-	side   bool
-	stored uint64
-	cell   uint64
-	bits   uint32
+	side          bool
+	stored        uint64
+	cell, stretch uint64
+	bits          uint32
 }
 
 func (c config) home(t *Table, key uint64) home {
@@ -201,6 +230,7 @@ func (c config) home(t *Table, key uint64) home {
 	h.stored, h.side = kernel.MarksOf(c.keyBytes).Alias(key)
 	x := kernel.Hash64(c.hash, h.stored, t.Seed)
 	h.cell = (x >> 32) * t.CellCount >> 32
+	h.stretch = (x >> 32) * uint64(t.Stretches) >> 32
 	h.bits = uint32(x)
 	return h
 }
@@ -215,16 +245,14 @@ func (c config) bucketOf(t *Table, h home, code uint32) uint64 {
 	v := (h.bits ^ mapping*mixMapping) * mixBits >> (32 - log)
 	v = (v + offset) & uint32(c.virtual-1)
 	x := uint64(kernel.Fmix32(uint32(h.cell) ^ mapping*mixRing ^ uint32(t.Seed)))
-	first, end, count := h.cell*uint64(t.BucketsPerCell)>>ratioShift+x*uint64(t.Span)>>32, t.Main, t.Main
+	count := uint64(t.StretchBuckets)
+	base := h.stretch * count
 	if int(mapping) == c.mappings()-1 && t.Reserve > 0 {
-		first, end, count = t.Main+x*t.Reserve>>32, t.Main+t.Reserve, t.Reserve
+		base, count = t.Main, t.Reserve
 	}
-	if first >= end {
-		first -= count
-	}
-	b := first + uint64(v)
-	if b >= end {
+	b := x*count>>32 + uint64(v)
+	if b >= count {
 		b -= count
 	}
-	return b
+	return base + b
 }

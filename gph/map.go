@@ -56,7 +56,7 @@ func (m *Map[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values dev
 // places less easily. If the batch holds a key several times, one of its values stays. The map grows to hold as many
 // keys as there are pairs, even if some keys are equal.
 //
-// Build passes over the pairs four times, and takes 2.5 times their memory while it runs. It returns *table.FullError
+// Build passes over the pairs four times at most, and takes up to 2.5 times their memory while it runs. It returns *table.FullError
 // in the same cases as Insert. It returns *device.OutOfMemoryError also if the device has no room for the pairs
 // themselves; the map is then still empty.
 func (m *Map[K, V]) Build(keys []K, values []V) error {

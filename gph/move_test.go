@@ -240,7 +240,7 @@ func TestStressFindsRaces(t *testing.T) {
 		{
 			"no lock of the cell that is displaced", &gphCUH, overStress[uint32, uint32],
 			Options{Bucket: 4, VirtualBuckets: 8, KeysPerCell: 8, InsertGroup: 1, FindGroup: 1, NoProfile: true}, // so large that many are displaced
-			"if (!try_lock(g, lock, lock != lock_of(t, h.cell))) return;", "if (lock == lock_of(t, h.cell)) return;",
+			"if (!try_lock(g, lock, lock != lock_of(t, h.cell(t)))) return;", "if (lock == lock_of(t, h.cell(t))) return;",
 		},
 		{
 			"a claim that failed keeps its slots", &gphCUH, overStress[uint32, uint32], crowded(1),

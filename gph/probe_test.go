@@ -31,7 +31,7 @@ WARPMAP_KERNEL(twin, gph::twinParams) {
     gph::Home<config> h(p.table, (config::key)at<u64>(p.keys)[i]);
     u64* out = at<u64>(p.out) + 4 * i;
     out[0] = h.stored;
-    out[1] = h.cell;
+    out[1] = h.cell(p.table);
     out[2] = h.bits;
     out[3] = gph::bucket_of<config>(p.table, h, at<u32>(p.codes)[i]);
 }`
@@ -74,14 +74,14 @@ func TestTwins(t *testing.T) {
 				out, err := device.Make[uint64](d, 4*len(keys))
 				must(t, err)
 				for _, size := range []Table{
-					{Main: 32, CellCount: 1},
-					{Main: 33, CellCount: 7},
-					{Main: 1000, Reserve: 64, CellCount: 50},
-					{Main: 5 << 30, Reserve: 5 << 24, CellCount: 1<<32 - 1},
+					{Stretches: 1, StretchBuckets: 32, StretchCells: 1},
+					{Stretches: 1, StretchBuckets: 33, StretchCells: 7},
+					{Stretches: 8, StretchBuckets: 125, StretchCells: 6, Reserve: 64},
+					{Stretches: 5 << 20, StretchBuckets: 1 << 10, StretchCells: 819, Reserve: 5 << 24},
 				} {
 					size.Seed = rng.Uint64()
-					size.Span = uint32(min(size.Main, spanBuckets))
-					size.BucketsPerCell = uint32(float64(size.Main) / float64(size.CellCount) * (1 << ratioShift))
+					size.Main = uint64(size.Stretches) * uint64(size.StretchBuckets)
+					size.CellCount = uint64(size.Stretches) * uint64(size.StretchCells)
 					must(t, k.Launch(nil, device.GridFor(int64(len(keys)), 32), &twinParams{
 						Table: size, Keys: in.Addr(), Codes: with.Addr(), Out: out.Addr(), N: uint64(len(keys)),
 					}))

@@ -13,7 +13,7 @@ typedef tile<GPH_FIND_GROUP, true> FindTile;
 
 // Routing: the rows go to the part that holds their cell.
 __device__ __forceinline__ auto part_of(const sharedParams& p) {
-    return [&p](key k) { return Home<C>(p.table, k).cell / p.part_cells; };
+    return [&p](key k) { return Home<C>(p.table, k).cell(p.table) / p.part_cells; };
 }
 WARPMAP_PARTITION(sharedParams, key, u32, u32, part_of)
 
@@ -53,7 +53,7 @@ __device__ __forceinline__ void look_up(const sharedParams& p, u64 first, u64 ro
         key next = more ? load_readonly(keys + i + stride) : 0;
         u32 next_position = more ? load_readonly(positions + i + stride) : 0;
         Home<C> h(p.table, k);
-        u32 code = on ? cells[h.cell - first] : 0;
+        u32 code = on ? cells[h.cell(p.table) - first] : 0;
         Hit<C> hit;
         read_bucket<C, !C::PACKED, false>(p.table, g, on, bucket_of<C>(p.table, h, code), h.stored, hit);
         if (on) {

@@ -59,6 +59,18 @@ __device__ __forceinline__ u32 warp_sum(u32 x) {
     return x;
 #endif
 }
+// The least x of the lanes of a warp, which must all come.
+__device__ __forceinline__ u32 warp_min(u32 x) {
+#if __CUDA_ARCH__ >= 800
+    return __reduce_min_sync(~0u, x);
+#else
+    for (int d = 16; d > 0; d /= 2) {
+        u32 y = __shfl_xor_sync(~0u, x, d);
+        x = y < x ? y : x;
+    }
+    return x;
+#endif
+}
 __device__ __forceinline__ void warp_sync(u32 mask) { __syncwarp(mask); }
 
 __device__ __forceinline__ int popcount(u32 x) { return __popc(x); }

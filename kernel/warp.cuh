@@ -57,6 +57,9 @@ template <int N, bool TOGETHER = false> struct tile {
         if constexpr (N > 1) warp_sync(mask());
     }
     __device__ __forceinline__ u32 min_of(u32 x) const {
+#if !defined(WARPMAP_HOST)
+        if constexpr (N == 32) return warp_min(x);
+#endif
 #pragma unroll
         for (int d = N / 2; d > 0; d /= 2) {
             u32 y = shuffle(x, rank() ^ d);

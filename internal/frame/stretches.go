@@ -19,6 +19,8 @@ import (
 //	warpcore   at 0.533, 0.8, 0.9   H100   18.7, 16.1, 13.4  ──►  25.6, 21.6, 17.8
 //	dycuckoo   at 0.75              H200   13                ──►  19
 //	stadium    at 0.8               H200   6.2               ──►  13.6
+//
+// gph builds tables in the same way, from all pairs at once.
 type Stretches struct {
 	MinRows   int64 // of a batch: how small one may be was not measured
 	SlotShare int64

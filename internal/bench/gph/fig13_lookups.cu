@@ -56,7 +56,7 @@ WARPMAP_KERNEL(find_perfect, lookupParams) {
         [&](u32& key, u64& bucket) {
             gph::Home<C> h(p.table, key);
             key = h.stored;
-            bucket = p.table.buckets + gph::bucket_of<C>(p.table, h, load_readonly(gph::cell_at<C>(p.table, h.cell))) * (C::BUCKET * 8);
+            bucket = p.table.buckets + gph::bucket_of<C>(p.table, h, load_readonly(gph::cell_at<C>(p.table, h.cell(p.table)))) * (C::BUCKET * 8);
         },
         [&](Group g, bool on, u64 bucket, u32 key, u64& pair) { return seek(g, on, bucket, key, pair); });
 }
