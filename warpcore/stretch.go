@@ -67,7 +67,7 @@ func (c *core) insertStretches(st *device.Stream, k inserts, p insertParams, b f
 		q.Empty = 1
 	}
 	x := c.placement(tells, nil)
-	x.Regions = &fine.Regions
+	x.Regions, x.Pairs = &fine.Regions, true
 	x.Params = func(rows frame.Partition) any {
 		n := uint64(windows / neighbourhood)
 		if rows.Within == 0 {
@@ -77,7 +77,7 @@ func (c *core) insertStretches(st *device.Stream, k inserts, p insertParams, b f
 	}
 	taken, err = c.kernel.partition.InFineOrder(&c.frame, st, c.kernel.within, x, b, fine.Large, fine.Within, func(o frame.Ordered, starts device.Slice[uint64], spare frame.Rows) error {
 		q.Rows = frame.Partition{Keys: o.Rows.Keys, Values: o.Rows.Values, Positions: o.Positions, N: uint64(o.Rows.N)}
-		q.Rows.Starts = starts.Addr()
+		q.Rows.Starts, q.Rows.Paired = starts.Addr(), o.Paired
 		q.LeftKeys, q.LeftValues, q.LeftPositions, q.Flags = spare.Keys, spare.Values, o.Spare, o.Rows.Flags
 		rest := insertParams{Table: c.t, Limit: p.Limit, Left: q.Left, Told: q.Told}
 		rest.Rows = frame.Placing{Keys: spare.Keys, Values: spare.Values, Positions: o.Spare, N: uint64(o.Rows.N)}
