@@ -321,11 +321,15 @@ __device__ __forceinline__ void partition_tile(Shared& shared, const Rows& r, co
 template <class K, class V, class I = u32> struct PartitionColumns {
     static constexpr int VI = sizeof(V) > sizeof(I) ? sizeof(V) : sizeof(I), WIDEST = (int)sizeof(K) > VI ? (int)sizeof(K) : VI;
 #if defined(WARPMAP_HOST)
-    typedef PartitionTile<sizeof(K), 2 * WIDEST> Tile; // a block has less shared memory
+    static constexpr int ROOM = 2 * WIDEST; // a block has less shared memory
 #else
-    typedef PartitionTile<sizeof(K), WIDEST> Tile;
+    static constexpr int ROOM = WIDEST;
 #endif
+    typedef PartitionTile<sizeof(K), ROOM> Tile;
     typedef PartitionShared<Tile, sizeof(K), VI> Shared;
+    // The same for rows that may come as pairs: a thread takes as many in a row as 16 bytes have of these.
+    typedef PartitionTile<(Pair<K, V>::IS ? 2 : 1) * (int)sizeof(K), ROOM> PairTile;
+    typedef PartitionShared<PairTile, sizeof(K), VI> PairShared;
 };
 
 // The keys of a block's next tile are asked for before this one is written out.
@@ -389,8 +393,8 @@ template <class K, class V, class Rows, class Part> __device__ __forceinline__ v
 
 template <class K, class V, class Rows, class Part> __device__ __forceinline__ void partition_within_scatter(const Rows& r, Part part_of) {
     typedef PartitionColumns<K, V> Columns;
-    typedef typename Columns::Tile Tile;
-    auto& shared = *(typename Columns::Shared*)dynamic_shared();
+    typedef typename Columns::PairTile Tile;
+    auto& shared = *(typename Columns::PairShared*)dynamic_shared();
     u64 first = block_index() * Tile::ROWS, next;
     K k[Tile::EACH], ends[2]; // ends: the first key of a tile, and its last
     V v[Tile::EACH];
@@ -468,7 +472,7 @@ template <class K, class V, class Rows, class Place> __device__ __forceinline__ 
 #define WARPMAP_PARTITION_WITHIN(P, K, V, part_of)                                                                                               \
     WARPMAP_KERNEL(partition_sum, P) { partition_sum(p.rows); }                                                                                  \
     WARPMAP_KERNEL_WIDE(partition_within_count, P, PARTITION_COUNT_THREADS, PartitionCounts) { partition_within_count<K, V>(p.rows, part_of(p)); }  \
-    WARPMAP_KERNEL_WIDE(partition_within_scatter, P, PARTITION_THREADS, PartitionColumns<K, V>::Shared) { partition_within_scatter<K, V>(p.rows, part_of(p)); }
+    WARPMAP_KERNEL_WIDE(partition_within_scatter, P, PARTITION_THREADS, PartitionColumns<K, V>::PairShared) { partition_within_scatter<K, V>(p.rows, part_of(p)); }
 
 #define WARPMAP_PARTITION_GROUP(P, K, V, place_of) \
     WARPMAP_KERNEL_WIDE(partition_group, P, PARTITION_THREADS, PartitionColumns<K, V>::Shared) { partition_group<K, V>(p.rows, place_of(p)); }
