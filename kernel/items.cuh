@@ -20,7 +20,7 @@ template <class C> __device__ __forceinline__ void output_value(u64 values, u64 
 
 // ordered_row reads a row that a partition brought in order: of two columns, or a pair.
 template <class C, class Rows> __device__ __forceinline__ void ordered_row(const Rows& r, u64 i, typename C::key& k, typename C::value& v) {
-    typedef PairOf<typename C::key, typename C::value> P;
+    typedef PairedRow<typename C::key, typename C::value> P;
     if constexpr (P::IS && C::VALUE_BYTES > 0)
         if (r.paired) {
             typename P::word w = load_readonly(at<typename P::word>(r.keys) + i);

@@ -3,7 +3,7 @@
 #pragma once
 #include "warpmap.cuh"
 
-template <class K, class V> struct PairOf {
+template <class K, class V> struct PairedRow {
     static constexpr bool IS = sizeof(K) == sizeof(V) && (sizeof(K) == 4 || sizeof(K) == 8);
     typedef typename bits_of<IS ? 2 * (int)sizeof(K) : 4>::type word;
     static __device__ __forceinline__ word of(K k, V v) {

@@ -85,7 +85,7 @@ template <int KEY, int WIDEST, u32 BLOCK = PARTITION_THREADS> struct PartitionTi
 
 // partition_keys reads a tile's keys, of a column or of pairs.
 template <class K, class V, class Rows, class Tile> __device__ __forceinline__ void partition_keys(const Rows& r, const Tile& tile, K (&k)[Tile::EACH]) {
-    typedef PairOf<K, V> P;
+    typedef PairedRow<K, V> P;
     if constexpr (P::IS)
         if (r.paired & PAIRED_IN) {
             typename P::word w[Tile::EACH];
@@ -100,7 +100,7 @@ template <class K, class V, class Rows, class Tile> __device__ __forceinline__ v
 // partition_rows does, and the values of pairs.
 template <class K, class V, class Rows, class Tile>
 __device__ __forceinline__ void partition_rows(const Rows& r, const Tile& tile, K (&k)[Tile::EACH], V (&v)[Tile::EACH]) {
-    typedef PairOf<K, V> P;
+    typedef PairedRow<K, V> P;
     if constexpr (P::IS)
         if (r.paired & PAIRED_IN) {
             typename P::word w[Tile::EACH];
@@ -115,7 +115,7 @@ __device__ __forceinline__ void partition_rows(const Rows& r, const Tile& tile, 
     tile.load(r.keys, k);
 }
 template <class K, class V, class Rows> __device__ __forceinline__ K partition_key(const Rows& r, u64 row) {
-    typedef PairOf<K, V> P;
+    typedef PairedRow<K, V> P;
     if constexpr (P::IS)
         if (r.paired & PAIRED_IN) return P::key(at<typename P::word>(r.keys)[row]);
     return at<K>(r.keys)[row];
@@ -251,10 +251,10 @@ template <bool ALL, class K, class V, class I, class Tile, class Shared, class R
 __device__ __forceinline__ void partition_write(Shared& shared, const Rows& r, const Tile& tile, u32 rows, const u32 (&place)[Tile::EACH]) {
     u32 to[Tile::EACH];
     PartitionOut<Tile, ALL>::targets(shared.to, rows, to);
-    if (Shared::PAIRS && PairOf<K, V>::IS && r.values) {
-        typedef typename PairOf<K, V>::word word;
+    if (Shared::PAIRS && PairedRow<K, V>::IS && r.values) {
+        typedef typename PairedRow<K, V>::word word;
         if (r.paired & PAIRED_OUT) PartitionOut<Tile, ALL>::write(shared.keys, rows, to, at<word>(r.out_keys));
-        else PartitionOut<Tile, ALL>::template split<PairOf<K, V>>(shared.keys, rows, to, at<K>(r.out_keys), at<V>(r.out_values));
+        else PartitionOut<Tile, ALL>::template split<PairedRow<K, V>>(shared.keys, rows, to, at<K>(r.out_keys), at<V>(r.out_values));
     } else {
         PartitionOut<Tile, ALL>::write(shared.keys, rows, to, at<K>(r.out_keys));
         if (r.values) PartitionOut<Tile, ALL>::write(shared.values, rows, to, at<V>(r.out_values));
@@ -288,7 +288,7 @@ __device__ __forceinline__ void partition_tile(Shared& shared, const Rows& r, co
     }
 #pragma unroll
     for (int i = 0; i < EACH; i++) place[i] |= add(&shared.count[place[i]], 1u) << 16;
-    if (r.values && !(PairOf<K, V>::IS && r.paired & PAIRED_IN)) tile.load(r.values, v);
+    if (r.values && !(PairedRow<K, V>::IS && r.paired & PAIRED_IN)) tile.load(r.values, v);
     block_sync();
 
     u32 rows = OTHERS ? Tile::ROWS - shared.count[parts] : tile.rows; // those that are not there are others
@@ -302,9 +302,9 @@ __device__ __forceinline__ void partition_tile(Shared& shared, const Rows& r, co
         place[i] = shared.start[part] + (place[i] >> 16);
         shared.to[place[i]] = shared.base[part] + place[i]; // of others it is not asked for
     }
-    if (Shared::PAIRS && PairOf<K, V>::IS && r.values) {
+    if (Shared::PAIRS && PairedRow<K, V>::IS && r.values) {
 #pragma unroll
-        for (int i = 0; i < EACH; i++) ((typename PairOf<K, V>::word*)shared.keys)[place[i]] = PairOf<K, V>::of(k[i], v[i]);
+        for (int i = 0; i < EACH; i++) ((typename PairedRow<K, V>::word*)shared.keys)[place[i]] = PairedRow<K, V>::of(k[i], v[i]);
     } else {
         shared.put(shared.keys, k, place);
         if (r.values) shared.put(shared.values, v, place);
@@ -328,7 +328,7 @@ template <class K, class V, class I = u32> struct PartitionColumns {
     typedef PartitionTile<sizeof(K), ROOM> Tile;
     typedef PartitionShared<Tile, sizeof(K), VI> Shared;
     // The same for rows that may come as pairs: a thread takes as many in a row as 16 bytes have of these.
-    typedef PartitionTile<(PairOf<K, V>::IS ? 2 : 1) * (int)sizeof(K), ROOM> PairTile;
+    typedef PartitionTile<(PairedRow<K, V>::IS ? 2 : 1) * (int)sizeof(K), ROOM> PairTile;
     typedef PartitionShared<PairTile, sizeof(K), VI> PairShared;
 };
 
