@@ -447,7 +447,8 @@ func (c config) hashKey(key []byte, seed uint64) (h uint64) {
 type place struct {
 	region, regions uint64
 	local, step     uint64
-	mask, near      uint64 // of the buckets of a region, and of a neighbourhood
+	mask            uint64
+	near            uint64 // buckets of a neighbourhood
 	shift           uint64
 	first           uint64 // slot of a bucket that comes first
 	info            uint64
@@ -459,7 +460,7 @@ func (c config) place(t *Table, key []byte) place {
 	h := c.hashKey(key, t.Seed)
 	return place{
 		region: kernel.Reduce(h, t.Regions), regions: t.Regions,
-		mask: 1<<t.Shift - 1, near: (1<<t.Shift - 1) & uint64(c.neighbourhood()-1), shift: t.Shift, local: h & (1<<t.Shift - 1), step: uint64(kernel.Fmix32(uint32(h))) | 1,
+		mask: 1<<t.Shift - 1, near: uint64(c.neighbourhood()), shift: t.Shift, local: h & (1<<t.Shift - 1), step: uint64(kernel.Fmix32(uint32(h))) | 1,
 		first: (h >> firstShift & (1<<firstBits - 1)) * uint64(c.slots()) >> firstBits, info: h >> infoShift & (1<<c.infoBits() - 1), beyond: h >> beyondShift % beyondBits,
 	}
 }
@@ -467,14 +468,14 @@ func (c config) place(t *Table, key []byte) place {
 func (p *place) bucket() uint64 { return p.region<<p.shift | p.local }
 
 func (p *place) advance() {
-	home, to := p.local&^p.near, p.local+p.step
-	if p.turn++; p.turn%nearBuckets == 0 && p.near < p.mask {
-		home += p.step&^p.near | (p.near + 1)
-		if p.turn%((p.mask+1)/(p.near+1)*nearBuckets) == 0 {
-			to += nearBuckets * p.step
+	p.turn++
+	in, home := (p.local+p.step)%p.near, p.local/p.near
+	for _, n := range []uint64{nearBuckets, p.near} {
+		if p.turn%n == 0 {
+			home += p.step/p.near | 1
 		}
 	}
-	p.local = home&p.mask | to&p.near
+	p.local = (home*p.near + in) & p.mask
 	if p.turn > p.mask {
 		p.turn = 0
 		if p.region++; p.region == p.regions {

@@ -235,7 +235,8 @@ template <class C> __device__ __forceinline__ u64 hash_key(const Table& t, const
 }
 
 // Where a key belongs: the buckets that it may be in, one after the other. Those of its region come first, then those of the next region. In a
-// region each comes once: C::NEAR of a neighbourhood, by an odd step, then as many of another, and when all have come, the next of the first.
+// region each comes once. A step is odd in a neighbourhood; after C::NEAR of them another comes by an odd number; and by twice that where all places
+// in a neighbourhood have been, so that each is in all of them in the end.
 template <class C> struct Place {
     static constexpr u32 INFO = (1u << (C::TICKET_BITS - 1)) - 1;
     u32 region, local, step, turn;
@@ -255,12 +256,12 @@ template <class C> struct Place {
     }
     __device__ __forceinline__ u64 bucket(const Table& t) const { return (u64)region << t.shift | local; }
     __device__ __forceinline__ void advance(const Table& t) {
-        u32 mask = (1u << t.shift) - 1, near = mask & (C::NEIGHBOURHOOD - 1), to = local + step;
-        if (!(++turn & (C::NEAR - 1)) && near < mask) {
-            local += (step & ~near) | (near + 1);
-            if (!(turn & (mask / C::NEIGHBOURHOOD * C::NEAR | C::NEAR - 1))) to += C::NEAR * step;
-        }
-        local = (local & mask & ~near) | (to & near);
+        constexpr u32 PLACES = C::NEIGHBOURHOOD - 1;
+        u32 mask = (1u << t.shift) - 1, to = local + step, far = (step & ~PLACES) | C::NEIGHBOURHOOD;
+        turn++;
+        if (!(turn & (C::NEAR - 1))) local += far;
+        if (!(turn & PLACES)) local += far;
+        local = ((local & ~PLACES) | (to & PLACES)) & mask;
         if (turn <= mask) return;
         turn = 0;
         if (++region == (u32)t.regions) region = 0;
