@@ -8,7 +8,7 @@ import (
 func TestChains(t *testing.T) {
 	for _, c := range []config{{4, 4, 8, 0}, {16, 64, 8, 0}, {32, 16, 16, 0}, {4, 4, 1, 0}, {256, 4096, 8, 0}} {
 		near := uint64(c.neighbourhood())
-		if near&(near-1) != 0 || near < nearBuckets || c.stretches() && int(near) > 1<<c.cut(stretchBytes, regionShift) {
+		if near&(near-1) != 0 || near <= nearBuckets || c.stretches() && int(near) > 1<<c.cut(stretchBytes, regionShift) {
 			t.Fatalf("%v: neighbourhoods of %d", c, near)
 		}
 		for shift := range uint64(regionShift + 1) {

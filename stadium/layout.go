@@ -76,9 +76,9 @@ func (c config) packing() int {
 }
 
 // neighbourhood is how many buckets the first of a chain are among: an aligned row of the region, or all of a smaller
-// region. A stretch has whole ones.
+// region. It is a power of two above nearBuckets. A stretch has whole ones.
 func (c config) neighbourhood() int {
-	if cut := c.cut(stretchBytes, regionShift); cut >= 0 {
+	if cut := c.cut(stretchBytes, regionShift); c.stretches() && cut >= 0 {
 		return min(mostNeighbourhood, 1<<cut)
 	}
 	return mostNeighbourhood
@@ -245,7 +245,7 @@ type stretchParams struct {
 const (
 	// stretchBytes is the shared memory of a stretch, and stretchLarger the same if so there are few enough stretches to
 	// be counted in one pass.
-	stretchBytes  = 38 << 10
+	stretchBytes  = 42 << 10
 	stretchLarger = 84 << 10
 	// stretchListed is how many rows a block lists that are left over. With 512, one block less would be resident.
 	stretchListed = 448
@@ -254,6 +254,9 @@ const (
 	// stretchThreads are those of a block, and stretchThreadsLarger of one with a larger stretch.
 	stretchThreads       = 256
 	stretchThreadsLarger = 512
+	// stretchResident is how many blocks of stretchThreadsLarger a multiprocessor shall have registers for: so it has them
+	// for twice as many of the others.
+	stretchResident = 3
 	// stretchRounds is how often a block's rows that are left over try again to take a slot.
 	stretchRounds = 8
 	// leastCut: fewer buckets need not have tickets and slots of whole units, and are not nearBuckets.
@@ -404,6 +407,7 @@ func (c config) defines() []device.Define {
 		{Name: "STADIUM_STRETCH_LISTED", Value: stretchListed},
 		{Name: "STADIUM_STRETCH_FIXED", Value: stretchFixed},
 		{Name: "STADIUM_STRETCH_ROUNDS", Value: stretchRounds},
+		{Name: "STADIUM_STRETCH_RESIDENT", Value: stretchResident},
 		{Name: "STADIUM_FIND", Value: int(table.OpFind)},
 		{Name: "STADIUM_INSERT", Value: int(table.OpInsert)},
 		{Name: "STADIUM_INSERT_NEW", Value: int(table.OpInsertNew)},

@@ -480,5 +480,5 @@ template <bool REPLACE> __device__ __forceinline__ void insert_stretch(const str
     if (thread_index() == 0 && stage.added) add_to_memory(&counters(p.table)->pairs, (u64)stage.added);
 }
 
-WARPMAP_KERNEL(insert_stretch, stretchParams) { insert_stretch<true>(p); }
-WARPMAP_KERNEL(insert_stretch_new, stretchParams) { insert_stretch<false>(p); }
+WARPMAP_KERNEL_RESIDENT(insert_stretch, stretchParams, STADIUM_STRETCH_RESIDENT) { insert_stretch<true>(p); }
+WARPMAP_KERNEL_RESIDENT(insert_stretch_new, stretchParams, STADIUM_STRETCH_RESIDENT) { insert_stretch<false>(p); }
