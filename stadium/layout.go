@@ -237,6 +237,7 @@ type stretchParams struct {
 	Cut    uint64
 	Rows   frame.Placing // in the order of stretches. Where they carry no values, these are in the order of Positions
 	Starts uint64        // where the rows of each stretch begin: u64, one more than there are stretches
+	Listed uint64        // rows that a block may list
 	// Rows that are left over: to columns like those of Rows. Left is the address of how many there are, u32.
 	LeftKeys, LeftValues, LeftPositions uint64
 	Left                                uint64
@@ -247,17 +248,19 @@ const (
 	// be counted in one pass.
 	stretchBytes  = 42 << 10
 	stretchLarger = 84 << 10
-	// stretchListed is how many rows a block lists that are left over. With 512, one block less would be resident.
-	stretchListed = 448
-	// stretchFixed is the shared memory beside a stretch: the list, counters, and a kilobyte that CUDA takes.
-	stretchFixed = 4*stretchListed + 1<<10 + 64
+	// stretchListed is how many rows a block lists that are not in their first buckets, and stretchListedLarger one with a
+	// larger stretch: more than there are at a load factor of 0.95. With 512 and 1,280, one block less would be resident.
+	stretchListed       = 448
+	stretchListedLarger = 896
+	// stretchFixed is the shared memory beside a stretch and the list: counters, and a kilobyte that CUDA takes.
+	stretchFixed = 1<<10 + 64
 	// stretchThreads are those of a block, and stretchThreadsLarger of one with a larger stretch.
 	stretchThreads       = 256
 	stretchThreadsLarger = 512
 	// stretchResident is how many blocks of stretchThreadsLarger a multiprocessor shall have registers for: so it has them
 	// for twice as many of the others.
 	stretchResident = 3
-	// stretchRounds is how often a block's rows that are left over try again to take a slot.
+	// stretchRounds is how often rows that are listed try to take a slot.
 	stretchRounds = 8
 	// leastCut: fewer buckets need not have tickets and slots of whole units, and are not nearBuckets.
 	leastCut = 2
@@ -404,7 +407,6 @@ func (c config) defines() []device.Define {
 		{Name: "STADIUM_ROW_BITS", Value: rowBits},
 		{Name: "STADIUM_STAGED_UNIT", Value: stagedUnit},
 		{Name: "STADIUM_STAGED_FIXED", Value: stagedFixed},
-		{Name: "STADIUM_STRETCH_LISTED", Value: stretchListed},
 		{Name: "STADIUM_STRETCH_FIXED", Value: stretchFixed},
 		{Name: "STADIUM_STRETCH_ROUNDS", Value: stretchRounds},
 		{Name: "STADIUM_STRETCH_RESIDENT", Value: stretchResident},

@@ -25,7 +25,7 @@ using namespace stadium;
 
 typedef config C;
 typedef Tickets<C> Board;
-constexpr u32 LISTED = STADIUM_STRETCH_LISTED, SLOTS = C::SLOTS;
+constexpr u32 SLOTS = C::SLOTS;
 constexpr bool CARRIED = STADIUM_CARRIES;
 
 // A bucket's mark: the slots that are taken, and whether some are TAKEN_NOW, in a round. Above them are those that were
@@ -67,14 +67,13 @@ __device__ __forceinline__ void write_ticket(u64 tickets, u32 slot, u32 ticket) 
     }
 }
 
-// What a block has in shared memory beside tickets, slots and marks.
+// What a block has in shared memory beside tickets, slots, marks and the list.
 struct Stage {
     u32 old;  // whether there were pairs in the stretch
-    u32 full; // rows that are not in their first buckets, the first of which are listed
+    u32 full; // rows that are not in their first buckets
     u32 waits; // the last round after which a row waited for another
     u32 leave, base; // rows that leave, and where they go
     u32 added;
-    u32 list[LISTED]; // of rows, by their numbers in the stretch
 };
 static_assert(sizeof(Stage) + 1024 <= STADIUM_STRETCH_FIXED, "beside what CUDA takes");
 
@@ -128,7 +127,7 @@ template <bool REPLACE> struct StretchJob {
     u64 from, first; // the stretch's first bucket, and its first row
     Cells cells;
     u64 tickets; // here
-    u32 *marks, *replaced;
+    u32 *marks, *replaced, *listed; // listed: rows, by their numbers in the stretch
     u32 added;
     static constexpr int ROW = C::KEY_BYTES + (CARRIED ? C::VALUE_BYTES : 4);
     static constexpr u32 IN_FLIGHT = ROW <= 16 ? 4 : ROW <= 32 ? 2 : 1;
@@ -140,6 +139,7 @@ template <bool REPLACE> struct StretchJob {
         tickets = (u64)dynamic_shared() + buckets * SLOTS * Cells::BYTES;
         marks = at<u32>(tickets + buckets * C::TICKET_BYTES);
         replaced = marks + buckets;
+        listed = Cells::CLAIMS ? replaced + buckets : replaced;
     }
     __device__ __forceinline__ u64 tickets_of(u32 bucket) const { return tickets + bucket * C::TICKET_BYTES; }
     __device__ __forceinline__ u32 ticket_units() const { return buckets * C::TICKET_BYTES / 16; }
@@ -290,18 +290,17 @@ template <bool REPLACE> struct StretchJob {
                 u32 row = i + j * block_threads() + thread_index();
                 bool left = row < n && !put(k[j], v[j]);
                 warp.sync();
-                if (left) list(row, k[j], v[j]);
+                if (left) list(row);
                 warp.sync();
             }
         }
     }
 
     // Rows that are not in their first buckets are listed, and go on when all rows have come. Those that are too many for the
-    // list have a key of which there are many, or belong to a table that is nearly full.
-    __device__ __forceinline__ void list(u32 row, const Key<C>& k, const Brought& v) {
+    // list have a key of which there are many, or belong to a table that is nearly full: then all rows are gone through.
+    __device__ __forceinline__ void list(u32 row) {
         u32 n = add(&stage.full, 1u);
-        if (n < LISTED) stage.list[n] = row;
-        else leave(add_in_memory(at<u32>(p.left), 1u), k, v);
+        if (n < p.listed) store_relaxed(listed + n, row);
     }
     // leave gives a row to the kernel that comes behind.
     __device__ __forceinline__ void leave(u64 to, const Key<C>& k, const Brought& v) const {
@@ -310,11 +309,13 @@ template <bool REPLACE> struct StretchJob {
     }
     // A listed row is IN, or has a slot, which is its own once the round is over; or it waits for that, or leaves.
     enum Step { IS_IN, TAKES, WAITS, LEAVES };
-    // go_on takes the listed rows on along their chains, and gives away those that are not in. It is for all threads,
+    // go_on takes the listed rows of n on along their chains, and gives away those that are not in. It is for all threads,
     // once all buckets are settled. Where there are more rows than threads, those of one key may come in turns: what is
     // in the later ones' way is full, or has their key.
-    __device__ __forceinline__ void go_on() {
-        u32 n = stage.full < LISTED ? stage.full : LISTED, round = 0;
+    __device__ __forceinline__ void go_on(u32 n) {
+        bool all = stage.full > p.listed;
+        if (!all) n = stage.full;
+        u32 round = 0;
         for (u32 turn = 0; turn < n; turn += block_threads()) {
             u32 i = turn + thread_index(), slot = 0, number = 0;
             Key<C> k{};
@@ -323,7 +324,7 @@ template <bool REPLACE> struct StretchJob {
             Step is = IS_IN;
             if (thread_index() == 0) stage.leave = 0;
             if (i < n) {
-                u64 row = first + stage.list[i];
+                u64 row = first + (all ? i : load_relaxed(listed + i));
                 k = Key<C>::of_batch(p.rows.keys, row);
                 v.load(p, row);
                 to = Place<C>(p.table, k);
@@ -473,7 +474,7 @@ template <bool REPLACE> __device__ __forceinline__ void insert_stretch(const str
     block_sync();
     job.settle();
     block_sync();
-    job.go_on();
+    job.go_on(n);
     if (job.added) add(&stage.added, job.added);
     block_sync();
     job.store();

@@ -15,6 +15,7 @@ var stretchCU string
 type stretches struct {
 	rule              frame.Stretches
 	bytes, larger     int // of shared memory, of a stretch
+	listed            int // rows, with stretches that are not larger
 	late              frame.Late
 	replacing, adding device.Kernel[stretchParams]
 }
@@ -24,9 +25,9 @@ const leftShare = 32
 
 // cut is how a table is cut into stretches of 2^bits buckets each.
 type cut struct {
-	bits int
-	grid device.Grid
-	fine frame.Fine
+	bits, listed int
+	grid         device.Grid
+	fine         frame.Fine
 }
 
 // cutBy makes stretches of so many bytes for n rows; false where that would be slower.
@@ -34,7 +35,10 @@ func (s *stretches) cutBy(c *core, bytes int, n int64) (x cut, ok bool) {
 	if x.bits = c.cfg.cut(bytes, c.shape.shift); x.bits < 0 {
 		return x, false
 	}
-	x.grid = device.Grid{Blocks: c.shape.buckets() >> x.bits, Threads: stretchThreads, Shared: c.cfg.stretchBucket() << x.bits}
+	if x.listed = s.listed; bytes > stretchBytes {
+		x.listed = stretchListedLarger
+	}
+	x.grid = device.Grid{Blocks: c.shape.buckets() >> x.bits, Threads: stretchThreads, Shared: c.cfg.stretchBucket()<<x.bits + 4*x.listed}
 	switch info := c.frame.Device.Info(); {
 	case x.grid.Shared+stretchFixed > int(info.Shared):
 		return x, false
@@ -91,7 +95,7 @@ func (c *core) insertStretches(st *device.Stream, k *insertKernels, p insertPara
 	taken, err = c.kernel.partition.InFineOrder(&c.frame, st, c.kernel.within, frame.Placement{
 		Regions: &x.fine.Regions, KeyBytes: c.cfg.keyBytes, ValueBytes: int(carried), Positions: carried == 0, Params: c.stretchParams(t, x.bits, x.fine.Within),
 	}, rows, x.fine.Large, x.fine.Within, func(o frame.Ordered, starts device.Slice[uint64], spare frame.Rows) error {
-		q := stretchParams{Table: t, Cut: uint64(x.bits), Rows: p.Rows.Of(o), Starts: starts.Addr(),
+		q := stretchParams{Table: t, Cut: uint64(x.bits), Listed: uint64(x.listed), Rows: p.Rows.Of(o), Starts: starts.Addr(),
 			LeftKeys: spare.Keys, LeftValues: spare.Values, LeftPositions: o.Spare, Left: left.Addr()}
 		rest := frame.Ordered{Rows: spare, Positions: o.Spare}
 		if carried == 0 {
