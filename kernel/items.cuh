@@ -2,6 +2,7 @@
 //
 // C is the config of a table: its types key and value, and VALUE_BYTES, which is 0 for a set.
 #pragma once
+#include "pairs.cuh"
 #include "warpmap.cuh"
 
 template <class C> __device__ __forceinline__ typename C::key input_key(u64 keys, u64 i) {
@@ -15,6 +16,20 @@ template <class C> __device__ __forceinline__ typename C::value input_value(u64 
 template <class C> __device__ __forceinline__ void output_value(u64 values, u64 i, typename C::value v) {
     if constexpr (C::VALUE_BYTES > 0)
         if (values) at<typename C::value>(values)[i] = v;
+}
+
+// ordered_row reads a row that a partition brought in order: of two columns, or a pair.
+template <class C, class Rows> __device__ __forceinline__ void ordered_row(const Rows& r, u64 i, typename C::key& k, typename C::value& v) {
+    typedef Pair<typename C::key, typename C::value> P;
+    if constexpr (P::IS && C::VALUE_BYTES > 0)
+        if (r.paired) {
+            typename P::word w = load_readonly(at<typename P::word>(r.keys) + i);
+            k = P::key(w);
+            v = P::value(w);
+            return;
+        }
+    k = input_key<C>(r.keys, i);
+    v = input_value<C>(r.values, i);
 }
 
 // A warp's lanes take the items first … first+31; all lanes stay until the last item.

@@ -21,6 +21,7 @@
 //
 // Rows is frame::Partition. part_of(key) gives 0 … parts-1; the families know what it is.
 #pragma once
+#include "pairs.cuh"
 #include "warpmap.cuh"
 
 // Threads of a block: on a GPU, all that a multiprocessor gives 64 registers each.
@@ -29,6 +30,9 @@ static constexpr u32 PARTITION_THREADS = WARPMAP_MAX_THREADS;
 #else
 static constexpr u32 PARTITION_THREADS = WARPMAP_PARTITION_THREADS;
 #endif
+
+// Of Rows::paired: the rows that come are pairs, at keys; and those that go, at out_keys.
+static constexpr u64 PAIRED_IN = 1, PAIRED_OUT = 2;
 
 // Threads of a block that counts: one alone may be on a multiprocessor, if it has very many counters.
 #if defined(WARPMAP_HOST) || !defined(WARPMAP_PARTITION_COUNT_THREADS)
@@ -78,6 +82,44 @@ template <int KEY, int WIDEST, u32 BLOCK = PARTITION_THREADS> struct PartitionTi
         }
     }
 };
+
+// partition_keys reads a tile's keys, of a column or of pairs.
+template <class K, class V, class Rows, class Tile> __device__ __forceinline__ void partition_keys(const Rows& r, const Tile& tile, K (&k)[Tile::EACH]) {
+    typedef Pair<K, V> P;
+    if constexpr (P::IS)
+        if (r.paired & PAIRED_IN) {
+            typename P::word w[Tile::EACH];
+            tile.load(r.keys, w);
+#pragma unroll
+            for (int i = 0; i < Tile::EACH; i++) k[i] = P::key(w[i]);
+            return;
+        }
+    tile.load(r.keys, k);
+}
+
+// partition_rows does, and the values of pairs.
+template <class K, class V, class Rows, class Tile>
+__device__ __forceinline__ void partition_rows(const Rows& r, const Tile& tile, K (&k)[Tile::EACH], V (&v)[Tile::EACH]) {
+    typedef Pair<K, V> P;
+    if constexpr (P::IS)
+        if (r.paired & PAIRED_IN) {
+            typename P::word w[Tile::EACH];
+            tile.load(r.keys, w);
+#pragma unroll
+            for (int i = 0; i < Tile::EACH; i++) {
+                k[i] = P::key(w[i]);
+                v[i] = P::value(w[i]);
+            }
+            return;
+        }
+    tile.load(r.keys, k);
+}
+template <class K, class V, class Rows> __device__ __forceinline__ K partition_key(const Rows& r, u64 row) {
+    typedef Pair<K, V> P;
+    if constexpr (P::IS)
+        if (r.paired & PAIRED_IN) return P::key(at<typename P::word>(r.keys)[row]);
+    return at<K>(r.keys)[row];
+}
 
 // What a block keeps in shared memory while it counts.
 struct PartitionCounts {
@@ -149,6 +191,7 @@ template <class Tile, int KEY, int VALUE> struct PartitionShared {
         for (u32 i = thread_index(); i <= WARPMAP_MAX_PARTS; i += Tile::THREADS) count[i] = 0;
         block_sync();
     }
+    static constexpr bool PAIRS = KEY == VALUE && (KEY == 4 || KEY == 8); // may lie in both columns' memory
     template <class T> static __device__ __forceinline__ void put(u128* column, const T (&x)[Tile::EACH], const u32 (&place)[Tile::EACH]) {
 #pragma unroll
         for (int i = 0; i < Tile::EACH; i++) ((T*)column)[place[i]] = x[i];
@@ -190,14 +233,32 @@ template <class Tile, bool ALL> struct PartitionOut {
         for (int i = 0; i < Tile::EACH; i++)
             if (ALL || row(i) < rows) out[to[i]] = x[i];
     }
+    // split writes pairs to two columns.
+    template <class P, class K, class V> static __device__ __forceinline__ void split(const u128* pairs, u32 rows, const u32 (&to)[Tile::EACH], K* keys, V* values) {
+        typename P::word x[Tile::EACH];
+#pragma unroll
+        for (int i = 0; i < Tile::EACH; i++) x[i] = ((const typename P::word*)pairs)[row(i)];
+#pragma unroll
+        for (int i = 0; i < Tile::EACH; i++) {
+            if (!ALL && row(i) >= rows) continue;
+            keys[to[i]] = P::key(x[i]);
+            values[to[i]] = P::value(x[i]);
+        }
+    }
 };
 // A thread writes rows of the tile out, in order, that are THREADS apart. ALL: each of them is there. Positions take the place of the values.
 template <bool ALL, class K, class V, class I, class Tile, class Shared, class Rows>
 __device__ __forceinline__ void partition_write(Shared& shared, const Rows& r, const Tile& tile, u32 rows, const u32 (&place)[Tile::EACH]) {
     u32 to[Tile::EACH];
     PartitionOut<Tile, ALL>::targets(shared.to, rows, to);
-    PartitionOut<Tile, ALL>::write(shared.keys, rows, to, at<K>(r.out_keys));
-    if (r.values) PartitionOut<Tile, ALL>::write(shared.values, rows, to, at<V>(r.out_values));
+    if (Shared::PAIRS && Pair<K, V>::IS && r.values) {
+        typedef typename Pair<K, V>::word word;
+        if (r.paired & PAIRED_OUT) PartitionOut<Tile, ALL>::write(shared.keys, rows, to, at<word>(r.out_keys));
+        else PartitionOut<Tile, ALL>::template split<Pair<K, V>>(shared.keys, rows, to, at<K>(r.out_keys), at<V>(r.out_values));
+    } else {
+        PartitionOut<Tile, ALL>::write(shared.keys, rows, to, at<K>(r.out_keys));
+        if (r.values) PartitionOut<Tile, ALL>::write(shared.values, rows, to, at<V>(r.out_values));
+    }
     if (!r.out_positions) return;
     I position[Tile::EACH];
     if (r.positions) tile.load(r.positions, position);
@@ -212,10 +273,10 @@ __device__ __forceinline__ void partition_write(Shared& shared, const Rows& r, c
 
 // partition_tile brings those rows of a tile in order whose part is below `parts`, and writes them out; part_of gives `parts` for
 // others, of which there are none but with OTHERS. Without cursors they stay where the tile is. I is the type of positions, u32 or u64.
-// ahead(k) is called when the keys are no longer needed, so that others can be asked for.
+// The rows' values come with their keys where they are pairs. ahead() is called when k and v are no longer needed, so that others can be asked for.
 template <bool OTHERS, class I, class V, class K, class Shared, class Rows, class Tile, class Part, class Ahead>
-__device__ __forceinline__ void partition_tile(Shared& shared, const Rows& r, const Tile& tile, K (&k)[Tile::EACH], u32 parts, u64* cursors,
-                                               Part part_of, Ahead ahead) {
+__device__ __forceinline__ void partition_tile(Shared& shared, const Rows& r, const Tile& tile, K (&k)[Tile::EACH], V (&v)[Tile::EACH], u32 parts,
+                                               u64* cursors, Part part_of, Ahead ahead) {
     constexpr int EACH = Tile::EACH;
     u32 place[EACH]; // the part, and above it the rank among the tile's rows of that part; then the place in the tile
     if (tile.rows == Tile::ROWS) {
@@ -227,8 +288,7 @@ __device__ __forceinline__ void partition_tile(Shared& shared, const Rows& r, co
     }
 #pragma unroll
     for (int i = 0; i < EACH; i++) place[i] |= add(&shared.count[place[i]], 1u) << 16;
-    V v[EACH];
-    if (r.values) tile.load(r.values, v);
+    if (r.values && !(Pair<K, V>::IS && r.paired & PAIRED_IN)) tile.load(r.values, v);
     block_sync();
 
     u32 rows = OTHERS ? Tile::ROWS - shared.count[parts] : tile.rows; // those that are not there are others
@@ -242,9 +302,14 @@ __device__ __forceinline__ void partition_tile(Shared& shared, const Rows& r, co
         place[i] = shared.start[part] + (place[i] >> 16);
         shared.to[place[i]] = shared.base[part] + place[i]; // of others it is not asked for
     }
-    shared.put(shared.keys, k, place);
-    if (r.values) shared.put(shared.values, v, place);
-    ahead(k);
+    if (Shared::PAIRS && Pair<K, V>::IS && r.values) {
+#pragma unroll
+        for (int i = 0; i < EACH; i++) ((typename Pair<K, V>::word*)shared.keys)[place[i]] = Pair<K, V>::of(k[i], v[i]);
+    } else {
+        shared.put(shared.keys, k, place);
+        if (r.values) shared.put(shared.values, v, place);
+    }
+    ahead();
     block_sync();
 
     if (rows == Tile::ROWS) partition_write<true, K, V, I>(shared, r, tile, rows, place);
@@ -256,11 +321,15 @@ __device__ __forceinline__ void partition_tile(Shared& shared, const Rows& r, co
 template <class K, class V, class I = u32> struct PartitionColumns {
     static constexpr int VI = sizeof(V) > sizeof(I) ? sizeof(V) : sizeof(I), WIDEST = (int)sizeof(K) > VI ? (int)sizeof(K) : VI;
 #if defined(WARPMAP_HOST)
-    typedef PartitionTile<sizeof(K), 2 * WIDEST> Tile; // a block has less shared memory
+    static constexpr int ROOM = 2 * WIDEST; // a block has less shared memory
 #else
-    typedef PartitionTile<sizeof(K), WIDEST> Tile;
+    static constexpr int ROOM = WIDEST;
 #endif
+    typedef PartitionTile<sizeof(K), ROOM> Tile;
     typedef PartitionShared<Tile, sizeof(K), VI> Shared;
+    // The same for rows that may come as pairs: a thread takes as many in a row as 16 bytes have of these.
+    typedef PartitionTile<(Pair<K, V>::IS ? 2 : 1) * (int)sizeof(K), ROOM> PairTile;
+    typedef PartitionShared<PairTile, sizeof(K), VI> PairShared;
 };
 
 // The keys of a block's next tile are asked for before this one is written out.
@@ -271,11 +340,12 @@ __device__ __forceinline__ void partition_scatter(const Rows& r, Part part_of) {
     auto& shared = *(typename Columns::Shared*)dynamic_shared();
     u64 first = block_index() * Tile::ROWS, next;
     K k[Tile::EACH];
+    V v[Tile::EACH];
     shared.begin();
     if (first < r.n) Tile(first, r.n).load(r.keys, k);
     for (; first < r.n; first = next) {
         next = first + grid_blocks() * Tile::ROWS;
-        partition_tile<false, I, V>(shared, r, Tile(first, r.n), k, (u32)r.parts, at<u64>(r.cursors), part_of, [&](K(&k)[Tile::EACH]) {
+        partition_tile<false, I>(shared, r, Tile(first, r.n), k, v, (u32)r.parts, at<u64>(r.cursors), part_of, [&] {
             if (next < r.n) Tile(next, r.n).load(r.keys, k);
         });
     }
@@ -297,15 +367,14 @@ struct PartitionWithin {
     }
 };
 
-template <class K, class Rows, class Part> __device__ __forceinline__ void partition_within_count(const Rows& r, Part part_of) {
+template <class K, class V, class Rows, class Part> __device__ __forceinline__ void partition_within_count(const Rows& r, Part part_of) {
     typedef PartitionTile<sizeof(K), sizeof(K), PARTITION_COUNT_THREADS> Tile;
     u32* count = ((PartitionCounts*)dynamic_shared())->count;
     for (u64 first = block_index() * Tile::ROWS; first < r.n; first += grid_blocks() * Tile::ROWS) {
         Tile tile(first, r.n);
         K k[Tile::EACH];
-        tile.load(r.keys, k);
-        const K* keys = at<K>(r.keys) + first;
-        for (PartitionWithin w(r, keys[0], keys[tile.rows - 1], part_of); w.base < w.end;) {
+        partition_keys<K, V>(r, tile, k);
+        for (PartitionWithin w(r, partition_key<K, V>(r, first), partition_key<K, V>(r, first + tile.rows - 1), part_of); w.base < w.end;) {
             u32 parts = w.parts();
             for (u32 i = thread_index(); i < parts; i += Tile::THREADS) count[i] = 0;
             block_sync();
@@ -324,16 +393,17 @@ template <class K, class Rows, class Part> __device__ __forceinline__ void parti
 
 template <class K, class V, class Rows, class Part> __device__ __forceinline__ void partition_within_scatter(const Rows& r, Part part_of) {
     typedef PartitionColumns<K, V> Columns;
-    typedef typename Columns::Tile Tile;
-    auto& shared = *(typename Columns::Shared*)dynamic_shared();
+    typedef typename Columns::PairTile Tile;
+    auto& shared = *(typename Columns::PairShared*)dynamic_shared();
     u64 first = block_index() * Tile::ROWS, next;
     K k[Tile::EACH], ends[2]; // ends: the first key of a tile, and its last
+    V v[Tile::EACH];
     auto ask = [&](u64 first) {
         if (first >= r.n) return;
         Tile tile(first, r.n);
-        tile.load(r.keys, k);
-        ends[0] = at<K>(r.keys)[first];
-        ends[1] = at<K>(r.keys)[first + tile.rows - 1];
+        partition_rows(r, tile, k, v);
+        ends[0] = partition_key<K, V>(r, first);
+        ends[1] = partition_key<K, V>(r, first + tile.rows - 1);
     };
     shared.begin();
     ask(first);
@@ -343,10 +413,10 @@ template <class K, class V, class Rows, class Part> __device__ __forceinline__ v
         while (w.base < w.end) {
             u32 parts = w.parts(), base = w.base;
             w.base += parts;
-            partition_tile<true, u32, V>(shared, r, Tile(first, r.n), k, parts, at<u64>(r.cursors) + base, [&](K key) {
+            partition_tile<true, u32>(shared, r, Tile(first, r.n), k, v, parts, at<u64>(r.cursors) + base, [&](K key) {
                 u32 part = part_of(key) - base;
                 return part < parts ? part : parts;
-            }, [&](K(&)[Tile::EACH]) {
+            }, [&] {
                 if (w.base == w.end) ask(next);
             });
         }
@@ -382,11 +452,12 @@ template <class K, class V, class Rows, class Place> __device__ __forceinline__ 
             to = piece_ends(r, first, end, Tile::ROWS, part_of, K{});
             Tile tile(first, to);
             K k[Tile::EACH];
+            V v[Tile::EACH];
             tile.load(r.keys, k);
             u64 base = part_of(at<K>(r.keys)[first]), parts = part_of(at<K>(r.keys)[to - 1]) - base + 1, each = WARPMAP_MAX_PARTS / parts;
-            partition_tile<false, u32, V>(shared, r, tile, k, WARPMAP_MAX_PARTS, (u64*)nullptr, [&](K key) {
+            partition_tile<false, u32>(shared, r, tile, k, v, WARPMAP_MAX_PARTS, (u64*)nullptr, [&](K key) {
                 return (u32)(each ? place_of(key, r.parts * each) - base * each : (part_of(key) - base) * WARPMAP_MAX_PARTS / parts);
-            }, [](K(&)[Tile::EACH]) {});
+            }, [] {});
             block_sync();
         }
     }
@@ -400,8 +471,8 @@ template <class K, class V, class Rows, class Place> __device__ __forceinline__ 
 
 #define WARPMAP_PARTITION_WITHIN(P, K, V, part_of)                                                                                               \
     WARPMAP_KERNEL(partition_sum, P) { partition_sum(p.rows); }                                                                                  \
-    WARPMAP_KERNEL_WIDE(partition_within_count, P, PARTITION_COUNT_THREADS, PartitionCounts) { partition_within_count<K>(p.rows, part_of(p)); }  \
-    WARPMAP_KERNEL_WIDE(partition_within_scatter, P, PARTITION_THREADS, PartitionColumns<K, V>::Shared) { partition_within_scatter<K, V>(p.rows, part_of(p)); }
+    WARPMAP_KERNEL_WIDE(partition_within_count, P, PARTITION_COUNT_THREADS, PartitionCounts) { partition_within_count<K, V>(p.rows, part_of(p)); }  \
+    WARPMAP_KERNEL_WIDE(partition_within_scatter, P, PARTITION_THREADS, PartitionColumns<K, V>::PairShared) { partition_within_scatter<K, V>(p.rows, part_of(p)); }
 
 #define WARPMAP_PARTITION_GROUP(P, K, V, place_of) \
     WARPMAP_KERNEL_WIDE(partition_group, P, PARTITION_THREADS, PartitionColumns<K, V>::Shared) { partition_group<K, V>(p.rows, place_of(p)); }

@@ -182,8 +182,9 @@ template <bool REPLACE> struct StretchJob {
             stage.row[n] = row;
             return;
         }
-        key k = input_key<C>(p.rows.keys, first + row);
-        value v = input_value<C>(p.rows.values, first + row);
+        key k;
+        value v;
+        ordered_row<C>(p.rows, first + row, k, v);
         if (C::marks(k) || !there(bucket_of(k), C::SLOTS, k, v)) leave(false, add_in_memory(at<u32>(p.left) + 1, 1u), k, v);
     }
     // leave gives a row to the kernel that comes behind.
@@ -213,8 +214,9 @@ template <bool REPLACE> struct StretchJob {
             block_sync();
             u32 i = turn + thread_index(), to = 0;
             u64 row = first + (i < n ? stage.row[i] : 0);
-            key k = input_key<C>(p.rows.keys, row);
-            value v = input_value<C>(p.rows.values, row);
+            key k;
+            value v;
+            ordered_row<C>(p.rows, row, k, v);
             Left l = i < n ? look(k, v) : IN;
             if (l != IN) to = add(l == ON ? &stage.on : &stage.begin, 1u);
             block_sync();
@@ -232,8 +234,9 @@ template <bool REPLACE> struct StretchJob {
 #pragma unroll
         for (u32 j = 0; j < IN_FLIGHT; j++) {
             u32 row = i + j * block_threads() + thread_index();
-            k[j] = row < n ? input_key<C>(p.rows.keys, first + row) : key{};
-            v[j] = row < n ? input_value<C>(p.rows.values, first + row) : value{};
+            k[j] = key{};
+            v[j] = value{};
+            if (row < n) ordered_row<C>(p.rows, first + row, k[j], v[j]);
         }
     }
     // put_all puts all rows, the first of which were asked for. The lanes of a warp meet behind each row of theirs: lanes that go

@@ -108,7 +108,7 @@ func (c *core) insertStretches(st *device.Stream, k device.Kernel[insertParams],
 		q.Empty = 1
 	}
 	piece := func(o frame.Ordered, starts device.Slice[uint64], spare frame.Rows) error {
-		q.Rows = frame.Partition{Keys: o.Rows.Keys, Values: o.Rows.Values, N: uint64(o.Rows.N), Starts: starts.Addr()}
+		q.Rows = frame.Partition{Keys: o.Rows.Keys, Values: o.Rows.Values, N: uint64(o.Rows.N), Starts: starts.Addr(), Paired: o.Paired}
 		q.LeftKeys, q.LeftValues = spare.Keys, spare.Values
 		rest := insertParams{Table: p.Table, Left: q.Left}
 		rest.Rows = frame.Placing{Keys: spare.Keys, Values: spare.Values, N: uint64(o.Rows.N)}
@@ -131,6 +131,7 @@ func (c *core) insertStretches(st *device.Stream, k device.Kernel[insertParams],
 // inStretches says how a batch is brought in the order of stretches.
 func (c *core) inStretches(t Table, x cut) frame.Placement {
 	return frame.Placement{
+		Pairs:   true,
 		Regions: &x.fine.Regions, KeyBytes: c.cfg.keyBytes, ValueBytes: c.cfg.valueBytes,
 		Params: func(rows frame.Partition) any {
 			n := uint64(x.buckets)

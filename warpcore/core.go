@@ -213,7 +213,7 @@ func (c *core) begin() (err error) {
 	}
 	c.frame.MaxBytes = c.opts.MaxBytes
 	c.regions = frame.RegionsFor(c.frame.Device.Info(), regionsFrom, regionRows)
-	c.stretch = stretchesFor(c.frame.Device.Info())
+	c.stretch = stretchesFor(c.frame.Device.Info(), c.cfg)
 	if c.opts.InsertGroup == 1 { // so many lanes are at work at once: blocks that take fewer rows each keep to one region better
 		c.regions.Span /= 2
 	}

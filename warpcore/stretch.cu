@@ -275,8 +275,9 @@ template <bool REPLACE, bool TELLS> struct StretchJob {
 #pragma unroll
         for (u32 j = 0; j < IN_FLIGHT; j++) {
             u32 row = i + j * block_threads() + thread_index();
-            k[j] = row < n ? input_key<C>(p.rows.keys, first + row) : key{};
-            v[j] = row < n ? input_value<C>(p.rows.values, first + row) : value{};
+            k[j] = key{};
+            v[j] = value{};
+            if (row < n) ordered_row<C>(p.rows, first + row, k[j], v[j]);
             if constexpr (TELLS) position[j] = row < n ? load_readonly(at<u32>(p.rows.positions) + first + row) : 0;
             else position[j] = 0;
         }

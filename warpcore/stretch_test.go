@@ -73,12 +73,12 @@ func stretchHistory[K uint32 | uint64](d *device.Device, o table.Options, bytes 
 	}
 	defer s.Close()
 	inStretches(s.core, bytes)
-	model, spread := map[K]K{}, 1+3*rng.IntN(2) // few equal keys in a batch, or many
+	model, spread := map[K]K{}, []int{1, 2, 8}[rng.IntN(3)] // many equal keys in a batch, or few
 	for round := range rounds {
 		keys := make([]K, rows+rng.IntN(100))
 		values := make([]K, len(keys))
 		for i := range keys {
-			keys[i], values[i] = K(rng.Uint64N(uint64(spread*rows))), K(round<<20+i)
+			keys[i], values[i] = K(rng.Uint64N(uint64(spread*rows/2))), K(round<<20+i)
 			if i%1000 < 3 {
 				keys[i] = ^K(0) - K(i%5)
 			}

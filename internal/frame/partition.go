@@ -24,7 +24,13 @@ type Partition struct {
 	Within, Larger uint64
 	Cursors        uint64 // u64, one a part: its rows; then where it begins; then where its next row goes
 	Starts         uint64 // u64, Parts+1: where each part begins in the output, and N
+	Paired         uint64 // pairedIn: the rows that come are pairs (kernel/pairs.cuh), at Keys; pairedOut: those that go, at OutKeys
 }
+
+const (
+	pairedIn = 1 << iota
+	pairedOut
+)
 
 // MaxParts is the most parts whose order rows are brought in at once, because so many counters fit a block's shared
 // memory. More parts take two passes, of at most MaxParts each.

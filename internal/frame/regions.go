@@ -64,6 +64,7 @@ type Ordered struct {
 	Rows      Rows
 	Positions uint64 // u32: where in the batch, or for InFineOrder in its piece, each row was; 0 if not asked for
 	Spare     uint64 // of InFineOrder: another column for positions; 0 if not asked for
+	Paired    uint64 // of InFineOrder: not 0: the rows are pairs (kernel/pairs.cuh), at Keys
 	Span      int64
 }
 
@@ -73,6 +74,7 @@ type Placement struct {
 	Bytes                int64 // of the table, or of its part that regions are stretches of
 	KeyBytes, ValueBytes int
 	Positions            bool                                       // rows in order need to know where in the batch they were
+	Pairs                bool                                       // of InFineOrder: the kernel behind it reads pairs, where keys and values are as wide
 	Params               func(rows Partition) any                   // the address of the parameters of a partition's kernels
 	Launch               func(grid device.Grid, rows Placing) error // the insert
 	Grid                 func(n int64) device.Grid                  // of an insert that goes in strides
@@ -229,6 +231,9 @@ func (k Partitioner) InFineOrder(f *Frame, st *device.Stream, w Within, x Placem
 			second.Values, second.OutValues = at[1], at[3]
 		}
 		o := Ordered{Rows: Rows{Keys: at[2], Values: at[3], N: part.N}}
+		if x.Pairs && part.Values != 0 && x.KeyBytes == x.ValueBytes && (x.KeyBytes == 4 || x.KeyBytes == 8) {
+			first.Paired, second.Paired, o.Paired = pairedOut, pairedIn|pairedOut, pairedIn
+		}
 		if x.Positions {
 			first.OutPositions, second.Positions, second.OutPositions = at[4], at[4], at[5]
 			o.Positions, o.Spare, o.Rows.Flags = at[5], at[4], part.Flags
@@ -261,7 +266,7 @@ func (k Partitioner) inTwoPasses(st *device.Stream, w Within, large, small devic
 	even func() (bool, error)) (done bool, err error) {
 	second.Larger = large.Addr() + 8*first.Parts
 	all := second
-	all.Keys, all.Values = first.Keys, 0
+	all.Keys, all.Values, all.Paired = first.Keys, 0, 0
 	counted, err := k.counts(st, w, all, large, small, params)
 	if !counted && err == nil {
 		err = k.Run(st, large, first, params)

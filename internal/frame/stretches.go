@@ -14,11 +14,18 @@ import (
 //
 // Bytes a pair of 4+4, into an empty table at a load factor of 0.8: to count 4, each pass 16, the stretch 8 and 10. As it
 // comes, or in the order of regions that the L2 cache holds, a pair takes a sector of 32 or 64 bytes to read and to write, and
-// a compare-and-swap. Measured, 100 million pairs of 4+4, G/s before and then:
+// a compare-and-swap. Measured on an H200, 100 million pairs, G/s before and then:
 //
-//	warpcore   at 0.533, 0.8, 0.9   H100   18.7, 16.1, 13.4  ──►  25.6, 21.6, 17.8
-//	dycuckoo   at 0.75              H200   13                ──►  19
-//	stadium    at 0.8               H200   6.2               ──►  13.6
+//	warpcore   4+4 at 0.533, 0.8, 0.9   21.3, 17.8, 15.2  ──►  34.5, 32.2, 26.0
+//	           8+8                      14.9, 12.0, 10.6  ──►  19.1, 18.0, 16.2
+//	           set of 4 bytes           26.6, 24.3, 19.2  ──►  46.8, 44.3, 36.2
+//	           the same, with flags     15.3, 15.0, 14.2  ──►  30.3, 30.4, 26.4
+//	slab       4+4, 8+8 at 0.7          16.4, 12.6        ──►  38.1, 22.4
+//	gph.Build  4+4 at 0.8, 0.95         5.1, 3.2          ──►  21.9, 14.9
+//	           8+8 at 0.8               4.0               ──►  14.0
+//	stadium    4+4 at 0.8, 0.95         6.2               ──►  26.3, 16.6
+//	           8+8 at 0.8               10.4              ──►  17.4
+//	dycuckoo   4+4, 8+8 at 0.75         13                ──►  27.7, 14.2
 //
 // gph builds tables in the same way, from all pairs at once.
 type Stretches struct {
