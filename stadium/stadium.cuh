@@ -234,9 +234,10 @@ template <class C> __device__ __forceinline__ u64 hash_key(const Table& t, const
     return h;
 }
 
-// Where a key belongs: the buckets that it may be in, one after the other. Those of its region come first, then those of the next region. In a
-// region each comes once. A step is odd in a neighbourhood; after C::NEAR of them another comes by an odd number; and by twice that where all places
-// in a neighbourhood have been, so that each is in all of them in the end.
+// Where a key belongs: the buckets that it may be in, one after the other. Those of its region come first, each once,
+// then those of the next region. A step within a neighbourhood is an odd number of buckets. After C::NEAR buckets the key
+// goes on to another neighbourhood, an odd number of them further; and twice as far where it has been in all places of a
+// neighbourhood, which otherwise would come again.
 template <class C> struct Place {
     static constexpr u32 INFO = (1u << (C::TICKET_BITS - 1)) - 1;
     u32 region, local, step, turn;
