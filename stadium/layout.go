@@ -27,9 +27,10 @@ const (
 	beyondBits = 8
 	// regionShift is the binary logarithm of the buckets of a region of a large table.
 	regionShift = 11
-	// mostNeighbourhood is the most buckets of a neighbourhood, and nearBuckets how many of it come one after the other:
-	// powers of two. Pairs that find no room in these go in one by one. Simulated with 15 slots a bucket, at load factors
-	// of 0.8, 0.9, 0.95, these pairs in percent, and the buckets that a look-up reads if the key is not in:
+	// mostNeighbourhood is the most buckets of a neighbourhood, and nearBuckets how many of it come one after the
+	// other: powers of two. Pairs that find no room in these go in one by one. Simulated with 15 slots a bucket, at
+	// load factors of 0.8, 0.9, 0.95, these pairs in percent, and the buckets that a look-up reads if the key is not
+	// in:
 	//
 	//	chains over the region     3.35, 6.32, 8.18   1.059, 1.182, 1.369
 	//	4 of a neighbourhood of 64 0.07, 0.73, 1.78   1.061, 1.196, 1.406
@@ -248,8 +249,9 @@ const (
 	// be counted in one pass.
 	stretchBytes  = 42 << 10
 	stretchLarger = 84 << 10
-	// stretchListed is how many rows a block lists that are not in their first buckets, and stretchListedLarger one with a
-	// larger stretch: more than there are at a load factor of 0.95. With 512 and 1,280, one block less would be resident.
+	// stretchListed is how many rows a block lists that are not in their first buckets, and stretchListedLarger one
+	// with a larger stretch: more than there are at a load factor of 0.95. With 512 and 1,280, one block less would be
+	// resident.
 	stretchListed       = 448
 	stretchListedLarger = 896
 	// stretchFixed is the shared memory beside a stretch and the list: counters, and a kilobyte that CUDA takes.
@@ -257,8 +259,8 @@ const (
 	// stretchThreads are those of a block, and stretchThreadsLarger of one with a larger stretch.
 	stretchThreads       = 256
 	stretchThreadsLarger = 512
-	// stretchResident is how many blocks of stretchThreadsLarger a multiprocessor shall have registers for: so it has them
-	// for twice as many of the others.
+	// stretchResident is how many blocks of stretchThreadsLarger a multiprocessor shall have registers for: so it has
+	// them for twice as many of the others.
 	stretchResident = 3
 	// stretchRounds is how often rows that are listed try to take a slot.
 	stretchRounds = 8

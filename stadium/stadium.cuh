@@ -235,9 +235,9 @@ template <class C> __device__ __forceinline__ u64 hash_key(const Table& t, const
 }
 
 // Where a key belongs: the buckets that it may be in, one after the other. Those of its region come first, each once,
-// then those of the next region. A step within a neighbourhood is an odd number of buckets. After C::NEAR buckets the key
-// goes on to another neighbourhood, an odd number of them further; and twice as far where it has been in all places of a
-// neighbourhood, which otherwise would come again.
+// then those of the next region. A step within a neighbourhood is an odd number of buckets. After C::NEAR buckets the
+// key goes on to another neighbourhood, an odd number of them further; and twice as far where it has been in all places
+// of a neighbourhood, which otherwise would come again.
 template <class C> struct Place {
     static constexpr u32 INFO = (1u << (C::TICKET_BITS - 1)) - 1;
     u32 region, local, step, turn;

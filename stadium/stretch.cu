@@ -241,8 +241,8 @@ template <bool REPLACE> struct StretchJob {
         return ended || !x.went_on(to.beyond) ? ABSENT : PERHAPS_BEYOND;
     }
     __device__ __forceinline__ u32 bucket_of(const Place<C>& to) const { return to.local & (buckets - 1); }
-    // advance brings a key to its next bucket, if that is one of the first C::NEAR, and here. (Tests have stretches that are
-    // smaller than a neighbourhood.)
+    // advance brings a key to its next bucket, if that is one of the first C::NEAR, and here. (Tests have stretches
+    // that are smaller than a neighbourhood.)
     __device__ __forceinline__ bool advance(Place<C>& to) const {
         static_assert(C::NEAR <= STADIUM_PROBES_UNTOLD, "else the longest chain would have to be told");
         if (to.turn + 1 == C::NEAR) return false;
@@ -296,8 +296,9 @@ template <bool REPLACE> struct StretchJob {
         }
     }
 
-    // Rows that are not in their first buckets are listed, and go on when all rows have come. Those that are too many for the
-    // list have a key of which there are many, or belong to a table that is nearly full: then all rows are gone through.
+    // Rows that are not in their first buckets are listed, and go on when all rows have come. Those that are too many
+    // for the list have a key of which there are many, or belong to a table that is nearly full: then all rows are gone
+    // through.
     __device__ __forceinline__ void list(u32 row) {
         u32 n = add(&stage.full, 1u);
         if (n < p.listed) store_relaxed(listed + n, row);
@@ -309,9 +310,9 @@ template <bool REPLACE> struct StretchJob {
     }
     // A listed row is IN, or has a slot, which is its own once the round is over; or it waits for that, or leaves.
     enum Step { IS_IN, TAKES, WAITS, LEAVES };
-    // go_on takes the listed rows of n on along their chains, and gives away those that are not in. It is for all threads,
-    // once all buckets are settled. Where there are more rows than threads, those of one key may come in turns: what is
-    // in the later ones' way is full, or has their key.
+    // go_on takes the listed rows of n on along their chains, and gives away those that are not in. It is for all
+    // threads, once all buckets are settled. Where there are more rows than threads, those of one key may come in
+    // turns: what is in the later ones' way is full, or has their key.
     __device__ __forceinline__ void go_on(u32 n) {
         bool all = stage.full > p.listed;
         if (!all) n = stage.full;
@@ -384,7 +385,8 @@ template <bool REPLACE> struct StretchJob {
             if (!pass(to)) return LEAVES;
         }
     }
-    // settle_own ends a row's round, while nobody takes slots. Of those that put one key into a bucket, the first slot's stays.
+    // settle_own ends a row's round, while nobody takes slots. Of those that put one key into a bucket, the first
+    // slot's stays.
     __device__ __forceinline__ Step settle_own(Step is, const Place<C>& to, u32 slot, const Key<C>& k) {
         u32 bucket = bucket_of(to), fresh = Mark::fresh(load_relaxed(marks + bucket));
         if (is == WAITS) return is_among(bucket, fresh, to, k) ? IS_IN : WAITS;
