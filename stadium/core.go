@@ -143,7 +143,7 @@ func (c *core) begin() error {
 	c.regions = frame.RegionsFor(c.frame.Device.Info(), regionsFrom, regionRows)
 	info := c.frame.Device.Info()
 	c.staged.rule = frame.StretchesFor(info, 16, int64(info.Multiprocessors))
-	c.stretch = stretches{rule: frame.StretchesFor(info, 8, int64(info.Multiprocessors)), bytes: stretchBytes, larger: stretchLarger}
+	c.stretch = stretches{rule: frame.StretchesFor(info, 8, int64(info.Multiprocessors)), bytes: stretchBytes, larger: stretchLarger, listed: stretchListed}
 	if c.room, err = c.roomFor(); err != nil {
 		return err
 	}

@@ -41,7 +41,7 @@ template <bool REPLACE> __device__ __forceinline__ void insert_left(const insert
 WARPMAP_KERNEL(insert_left, insertParams) { insert_left<true>(p); }
 WARPMAP_KERNEL(insert_left_new, insertParams) { insert_left<false>(p); }
 
-// The rows that stretches have left over, which carry no values.
+// The rows that stretches have left over.
 #if STADIUM_STRETCHES
 template <bool REPLACE> __device__ __forceinline__ void insert_listed(const insertParams& p) {
     insertParams q = p;

@@ -234,8 +234,10 @@ template <class C> __device__ __forceinline__ u64 hash_key(const Table& t, const
     return h;
 }
 
-// Where a key belongs: the buckets that it may be in, one after the other. Those of its region come in the order of a step, then those of
-// the next region.
+// Where a key belongs: the buckets that it may be in, one after the other. Those of its region come first, each once,
+// then those of the next region. A step within a neighbourhood is an odd number of buckets. After C::NEAR buckets the
+// key goes on to another neighbourhood, an odd number of them further; and twice as far where it has been in all places
+// of a neighbourhood, which otherwise would come again.
 template <class C> struct Place {
     static constexpr u32 INFO = (1u << (C::TICKET_BITS - 1)) - 1;
     u32 region, local, step, turn;
@@ -255,9 +257,13 @@ template <class C> struct Place {
     }
     __device__ __forceinline__ u64 bucket(const Table& t) const { return (u64)region << t.shift | local; }
     __device__ __forceinline__ void advance(const Table& t) {
-        u32 mask = (1u << t.shift) - 1;
-        local = (local + step) & mask;
-        if (++turn <= mask) return;
+        constexpr u32 PLACES = C::NEIGHBOURHOOD - 1;
+        u32 mask = (1u << t.shift) - 1, to = local + step, far = (step & ~PLACES) | C::NEIGHBOURHOOD;
+        turn++;
+        if (!(turn & (C::NEAR - 1))) local += far;
+        if (!(turn & PLACES)) local += far;
+        local = ((local & ~PLACES) | (to & PLACES)) & mask;
+        if (turn <= mask) return;
         turn = 0;
         if (++region == (u32)t.regions) region = 0;
     }

@@ -1,15 +1,19 @@
 // Large batches, stretch by stretch: a block takes the tickets of some buckets in a row into shared memory, and the
 // slots if keys are in them. It puts those pairs there whose first bucket is among them, and writes all back. So memory
-// sees streams alone. A row is left over if its first bucket is full, or if its key may be in another bucket. It goes
-// on a list: staged.cu has such rows of a region, or insert_listed.
+// sees streams alone. A row whose first bucket is full, or whose key may be in another bucket, is listed. What finds no
+// place in the first buckets of its chain, which are in one stretch, is left over to insert_listed.
 //
 // A row looks for its key among the pairs that were there before the batch, takes the first available slot of its order
 // with one atomic operation on the bucket's mark, and writes its pair and its ticket. So rows of one key may stand
 // beside one another, until all rows have come. Then each bucket is looked at once, and one pair of a key stays. The
 // tickets of the others are given back: so nothing that stands behind them moves.
 //
+// Then the rows of the list go on along their chains together, in rounds. In a round they pass those buckets alone that
+// were full when it began: so rows of one key come to the same buckets in the same rounds, and none is put into a later
+// bucket than another. No row looks for its key while others put pairs.
+//
 // A bucket's tickets may be seen while others write to it. They go from available to taken alone. So a row may take a
-// bucket for one that sends its key on which was not full before the batch: then it is left over for nothing.
+// bucket for one that sends its key on which was not full before the batch: then it is listed for nothing.
 //
 // Values that the rows do not carry stay in the batch until all rows have come. Till then a slot has its row's
 // position, and the block has no slots in shared memory, but their keys. At the end a value goes from its row to its
@@ -21,14 +25,14 @@ using namespace stadium;
 
 typedef config C;
 typedef Tickets<C> Board;
-constexpr u32 LISTED = STADIUM_STRETCH_LISTED, SLOTS = C::SLOTS;
+constexpr u32 SLOTS = C::SLOTS;
 constexpr bool CARRIED = STADIUM_CARRIES;
 
-// A bucket's mark: the slots that are taken. Above them are those that were before the batch, and whether a key went on
-// from here.
+// A bucket's mark: the slots that are taken, and whether some are TAKEN_NOW, in a round. Above them are those that were
+// before the batch, and whether a key went on from here.
 struct Mark {
-    static constexpr u32 ALL = Board::EVERY, WAS = 16, WENT_ON = 1u << 31, NONE = C::SLOTS;
-    static_assert(C::SLOTS < 16, "twice in a word, and a bit");
+    static constexpr u32 ALL = Board::EVERY, TAKEN_NOW = 1u << 15, WAS = 16, WENT_ON = 1u << 31, NONE = C::SLOTS;
+    static_assert(C::SLOTS < 16, "twice in a word, and two bits");
 
     static __device__ __forceinline__ u32 begin(const Board& x) {
         u32 taken = ~x.available() & ALL;
@@ -38,13 +42,15 @@ struct Mark {
     }
     static __device__ __forceinline__ u32 was(u32 mark) { return mark >> WAS & ALL; }
     static __device__ __forceinline__ u32 fresh(u32 mark) { return mark & ~(mark >> WAS) & ALL; }
+    // was_full tells whether a bucket was full when the round began.
+    static __device__ __forceinline__ bool was_full(u32 mark) { return (mark & (ALL | TAKEN_NOW)) == ALL; }
     // take gives an available slot, which is the row's from then on; or NONE.
-    static __device__ __forceinline__ u32 take(u32* mark, u32 seen, u32 first) {
+    static __device__ __forceinline__ u32 take(u32* mark, u32 seen, u32 first, u32 now = 0) {
         for (;;) {
             u32 free = from_first<C>(~seen & ALL, first);
             if (!free) return NONE;
             u32 slot = slot_of<C>(free, first);
-            seen = or_of(mark, 1u << slot);
+            seen = or_of(mark, 1u << slot | now);
             if (!(seen >> slot & 1)) return slot;
         }
     }
@@ -61,13 +67,13 @@ __device__ __forceinline__ void write_ticket(u64 tickets, u32 slot, u32 ticket) 
     }
 }
 
-// What a block has in shared memory beside tickets, slots and marks.
+// What a block has in shared memory beside tickets, slots, marks and the list.
 struct Stage {
     u32 old;  // whether there were pairs in the stretch
-    u32 full; // rows that are left over, the first of which are listed
-    u32 leave, base; // of these, those that leave, and where they go
+    u32 full; // rows that are not in their first buckets
+    u32 waits; // the last round after which a row waited for another
+    u32 leave, base; // rows that leave, and where they go
     u32 added;
-    u32 list[LISTED]; // of rows, by their numbers in the stretch
 };
 static_assert(sizeof(Stage) + 1024 <= STADIUM_STRETCH_FIXED, "beside what CUDA takes");
 
@@ -121,7 +127,7 @@ template <bool REPLACE> struct StretchJob {
     u64 from, first; // the stretch's first bucket, and its first row
     Cells cells;
     u64 tickets; // here
-    u32 *marks, *replaced;
+    u32 *marks, *replaced, *listed; // listed: rows, by their numbers in the stretch
     u32 added;
     static constexpr int ROW = C::KEY_BYTES + (CARRIED ? C::VALUE_BYTES : 4);
     static constexpr u32 IN_FLIGHT = ROW <= 16 ? 4 : ROW <= 32 ? 2 : 1;
@@ -133,6 +139,7 @@ template <bool REPLACE> struct StretchJob {
         tickets = (u64)dynamic_shared() + buckets * SLOTS * Cells::BYTES;
         marks = at<u32>(tickets + buckets * C::TICKET_BYTES);
         replaced = marks + buckets;
+        listed = Cells::CLAIMS ? replaced + buckets : replaced;
     }
     __device__ __forceinline__ u64 tickets_of(u32 bucket) const { return tickets + bucket * C::TICKET_BYTES; }
     __device__ __forceinline__ u32 ticket_units() const { return buckets * C::TICKET_BYTES / 16; }
@@ -234,6 +241,17 @@ template <bool REPLACE> struct StretchJob {
         return ended || !x.went_on(to.beyond) ? ABSENT : PERHAPS_BEYOND;
     }
     __device__ __forceinline__ u32 bucket_of(const Place<C>& to) const { return to.local & (buckets - 1); }
+    // advance brings a key to its next bucket, if that is one of the first C::NEAR, and here. (Tests have stretches
+    // that are smaller than a neighbourhood.)
+    __device__ __forceinline__ bool advance(Place<C>& to) const {
+        static_assert(C::NEAR <= STADIUM_PROBES_UNTOLD, "else the longest chain would have to be told");
+        if (to.turn + 1 == C::NEAR) return false;
+        Place<C> next = to;
+        next.advance(p.table);
+        if ((next.local ^ to.local) >> p.cut) return false;
+        to = next;
+        return true;
+    }
     // put puts a row's pair into its first bucket, and tells whether it is in.
     __device__ __forceinline__ bool put(const Key<C>& k, const Brought& v) {
         Place<C> to(p.table, k);
@@ -242,11 +260,15 @@ template <bool REPLACE> struct StretchJob {
             Seen x = look(bucket, seen, to, k, v);
             if (x != ABSENT) return x == IN;
         }
-        u32 slot = Mark::take(marks + bucket, seen, to.first);
-        if (slot == Mark::NONE) return false;
+        return take(bucket, seen, to, k, v) != Mark::NONE;
+    }
+    // take puts a pair into an available slot of a bucket, and gives it.
+    __device__ __forceinline__ u32 take(u32 bucket, u32 seen, const Place<C>& to, const Key<C>& k, const Brought& v, u32 now = 0) const {
+        u32 slot = Mark::take(marks + bucket, seen, to.first, now);
+        if (slot == Mark::NONE) return slot;
         cells.put(bucket * SLOTS + slot, k, v);
         write_ticket(tickets_of(bucket), slot, taken_ticket<C>(to.info));
-        return true;
+        return slot;
     }
     // put_all puts all rows, the first of which were asked for. The lanes of a warp meet behind each row of theirs:
     // lanes that go different ways, as those do that find a bucket full, would not come together again by themselves.
@@ -268,60 +290,120 @@ template <bool REPLACE> struct StretchJob {
                 u32 row = i + j * block_threads() + thread_index();
                 bool left = row < n && !put(k[j], v[j]);
                 warp.sync();
-                if (left) list(row, k[j], v[j]);
+                if (left) list(row);
                 warp.sync();
             }
         }
     }
 
-    // Rows that are left over are listed, and looked at again when all rows have come: their key may be in by another
-    // row. Those that are too many for the list have a key of which there are many, or belong to a table that is nearly
-    // full.
-    __device__ __forceinline__ void list(u32 row, const Key<C>& k, const Brought& v) {
+    // Rows that are not in their first buckets are listed, and go on when all rows have come. Those that are too many
+    // for the list have a key of which there are many, or belong to a table that is nearly full: then all rows are gone
+    // through.
+    __device__ __forceinline__ void list(u32 row) {
         u32 n = add(&stage.full, 1u);
-        if (n < LISTED) stage.list[n] = row;
-        else leave(add_in_memory(left_count(), 1u), k, v);
+        if (n < p.listed) store_relaxed(listed + n, row);
     }
-    __device__ __forceinline__ u32 region() const { return (u32)(from >> p.table.shift); }
-    __device__ __forceinline__ u32* left_count() const { return at<u32>(p.left) + (CARRIED ? region() : 0); }
-    // leave gives a row to the kernel that comes behind. Those of a region go where its rows were, and those that carry
-    // no values to the front.
-    __device__ __forceinline__ void leave(u32 number, const Key<C>& k, const Brought& v) const {
-        u64 to = number;
-        if constexpr (CARRIED) to += load_readonly(at<u64>(p.starts) + ((u64)region() << (p.table.shift - p.cut)));
+    // leave gives a row to the kernel that comes behind.
+    __device__ __forceinline__ void leave(u64 to, const Key<C>& k, const Brought& v) const {
         put_key<C>(k, p.left_keys + to * C::KEY_BYTES);
         v.leave(p, to);
     }
-    // leave_listed is for all threads, once all buckets are settled.
-    __device__ __forceinline__ void leave_listed() {
-        u32 n = stage.full < LISTED ? stage.full : LISTED;
+    // A listed row is IN, or has a slot, which is its own once the round is over; or it waits for that, or leaves.
+    enum Step { IS_IN, TAKES, WAITS, LEAVES };
+    // go_on takes the listed rows of n on along their chains, and gives away those that are not in. It is for all
+    // threads, once all buckets are settled. Where there are more rows than threads, those of one key may come in
+    // turns: what is in the later ones' way is full, or has their key.
+    __device__ __forceinline__ void go_on(u32 n) {
+        bool all = stage.full > p.listed;
+        if (!all) n = stage.full;
+        u32 round = 0;
         for (u32 turn = 0; turn < n; turn += block_threads()) {
-            if (thread_index() == 0) stage.leave = 0;
-            block_sync();
-            u32 i = turn + thread_index(), to = 0;
+            u32 i = turn + thread_index(), slot = 0, number = 0;
             Key<C> k{};
-            bool leaves = false;
+            Brought v{};
+            Place<C> to{};
+            Step is = IS_IN;
+            if (thread_index() == 0) stage.leave = 0;
             if (i < n) {
-                k = Key<C>::of_batch(p.rows.keys, first + stage.list[i]);
-                leaves = !is_in(k);
-                if (leaves) to = add(&stage.leave, 1u);
+                u64 row = first + (all ? i : load_relaxed(listed + i));
+                k = Key<C>::of_batch(p.rows.keys, row);
+                v.load(p, row);
+                to = Place<C>(p.table, k);
+                is = trace(to, k, v);
             }
             block_sync();
-            if (thread_index() == 0 && stage.leave) stage.base = add_in_memory(left_count(), stage.leave);
+            for (u32 end = round + STADIUM_STRETCH_ROUNDS; round < end;) {
+                round++;
+                if (is == WAITS) is = step(to, slot, k, v);
+                if (is == WAITS) store_relaxed(&stage.waits, round);
+                block_sync();
+                if (is == WAITS || is == TAKES) is = settle_own(is, to, slot, k);
+                bool more = stage.waits == round;
+                block_sync();
+                if (!more) break;
+            }
+            if (is != IS_IN) number = add(&stage.leave, 1u);
             block_sync();
-            if (!leaves) continue;
-            Brought v;
-            v.load(p, first + stage.list[i]);
-            leave(stage.base + to, k, v);
+            if (!stage.leave) continue;
+            if (thread_index() == 0) stage.base = add_in_memory(at<u32>(p.left), stage.leave);
+            block_sync();
+            if (is != IS_IN) leave((u64)stage.base + number, k, v);
         }
     }
-    // is_in tells whether a row of the batch has put the key into its first bucket.
-    __device__ __forceinline__ bool is_in(const Key<C>& k) const {
-        Place<C> to(p.table, k);
-        u32 bucket = bucket_of(to);
+    // trace brings a row to the first bucket of its chain that is not full, unless its key is in.
+    __device__ __forceinline__ Step trace(Place<C>& to, const Key<C>& k, const Brought& v) const {
+        for (Place<C> old = to;;) {
+            u32 bucket = bucket_of(old), mark = load_relaxed(marks + bucket);
+            if (!(mark >> Mark::WAS)) break;
+            Seen x = look(bucket, mark, old, k, v);
+            if (x == IN) return IS_IN;
+            if (x == ABSENT) break;
+            if (!advance(old)) return LEAVES;
+        }
+        for (;;) {
+            u32 bucket = bucket_of(to), mark = load_relaxed(marks + bucket);
+            if (is_among(bucket, Mark::fresh(mark), to, k)) return IS_IN;
+            if (!Mark::was_full(mark)) return WAITS;
+            if (!pass(to)) return LEAVES;
+        }
+    }
+    // pass brings a key to the next bucket.
+    __device__ __forceinline__ bool pass(Place<C>& to) const {
+        u32 *word = at<u32>(tickets_of(bucket_of(to)) + C::TICKET_BYTES) - 1, bit = 1u << (32 - STADIUM_BEYOND_BITS + to.beyond);
+        if (!advance(to)) return false;
+        if (load_relaxed(word) & bit) and_of(word, ~bit);
+        return true;
+    }
+    // step is a row's part in a round.
+    __device__ __forceinline__ Step step(Place<C>& to, u32& slot, const Key<C>& k, const Brought& v) const {
+        for (;;) {
+            u32 bucket = bucket_of(to), mark = load_relaxed(marks + bucket);
+            if (!Mark::was_full(mark)) {
+                slot = take(bucket, mark, to, k, v, Mark::TAKEN_NOW);
+                return slot == Mark::NONE ? WAITS : TAKES;
+            }
+            if (!pass(to)) return LEAVES;
+        }
+    }
+    // settle_own ends a row's round, while nobody takes slots. Of those that put one key into a bucket, the first
+    // slot's stays.
+    __device__ __forceinline__ Step settle_own(Step is, const Place<C>& to, u32 slot, const Key<C>& k) {
+        u32 bucket = bucket_of(to), fresh = Mark::fresh(load_relaxed(marks + bucket));
+        if (is == WAITS) return is_among(bucket, fresh, to, k) ? IS_IN : WAITS;
+        u32 clear = Mark::TAKEN_NOW;
+        if (is_among(bucket, fresh & (1u << slot) - 1, to, k)) {
+            Board::set(tickets_of(bucket), slot, GIVEN_BACK);
+            clear |= 1u << slot;
+        } else
+            added++;
+        and_of(marks + bucket, ~clear);
+        return IS_IN;
+    }
+    // is_among tells whether rows of the batch have put the key into one of these slots.
+    __device__ __forceinline__ bool is_among(u32 bucket, u32 slots, const Place<C>& to, const Key<C>& k) const {
         Board x;
         x.load(tickets_of(bucket));
-        for (u32 maybe = x.taken(to.info) & Mark::fresh(marks[bucket]); maybe; maybe &= maybe - 1)
+        for (u32 maybe = x.taken(to.info) & slots; maybe; maybe &= maybe - 1)
             if (holds<false>(bucket, (u32)lowest_bit(maybe), k)) return true;
         return false;
     }
@@ -386,19 +468,20 @@ template <bool REPLACE> __device__ __forceinline__ void insert_stretch(const str
     u64 first = load_readonly(starts);
     u32 n = (u32)(load_readonly(starts + 1) - first);
     if (!n) return;
-    if (thread_index() == 0) stage.old = stage.full = stage.added = 0;
+    if (thread_index() == 0) stage.old = stage.full = stage.waits = stage.added = 0;
     StretchJob<REPLACE> job(p, stage, first);
     job.ask(0, n);
     job.load();
     job.put_all(n);
     block_sync();
     job.settle();
+    block_sync();
+    job.go_on(n);
     if (job.added) add(&stage.added, job.added);
     block_sync();
-    job.leave_listed();
     job.store();
     if (thread_index() == 0 && stage.added) add_to_memory(&counters(p.table)->pairs, (u64)stage.added);
 }
 
-WARPMAP_KERNEL(insert_stretch, stretchParams) { insert_stretch<true>(p); }
-WARPMAP_KERNEL(insert_stretch_new, stretchParams) { insert_stretch<false>(p); }
+WARPMAP_KERNEL_RESIDENT(insert_stretch, stretchParams, STADIUM_STRETCH_RESIDENT) { insert_stretch<true>(p); }
+WARPMAP_KERNEL_RESIDENT(insert_stretch_new, stretchParams, STADIUM_STRETCH_RESIDENT) { insert_stretch<false>(p); }

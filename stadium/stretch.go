@@ -15,18 +15,19 @@ var stretchCU string
 type stretches struct {
 	rule              frame.Stretches
 	bytes, larger     int // of shared memory, of a stretch
+	listed            int // rows, with stretches that are not larger
 	late              frame.Late
 	replacing, adding device.Kernel[stretchParams]
 }
 
 // leftShare: on average, one row in so many at most is left over, so the grid for these is as for so many.
-const leftShare = 8
+const leftShare = 32
 
 // cut is how a table is cut into stretches of 2^bits buckets each.
 type cut struct {
-	bits int
-	grid device.Grid
-	fine frame.Fine
+	bits, listed int
+	grid         device.Grid
+	fine         frame.Fine
 }
 
 // cutBy makes stretches of so many bytes for n rows; false where that would be slower.
@@ -34,7 +35,10 @@ func (s *stretches) cutBy(c *core, bytes int, n int64) (x cut, ok bool) {
 	if x.bits = c.cfg.cut(bytes, c.shape.shift); x.bits < 0 {
 		return x, false
 	}
-	x.grid = device.Grid{Blocks: c.shape.buckets() >> x.bits, Threads: stretchThreads, Shared: c.cfg.stretchBucket() << x.bits}
+	if x.listed = s.listed; bytes > stretchBytes {
+		x.listed = stretchListedLarger
+	}
+	x.grid = device.Grid{Blocks: c.shape.buckets() >> x.bits, Threads: stretchThreads, Shared: c.cfg.stretchBucket()<<x.bits + 4*x.listed}
 	switch info := c.frame.Device.Info(); {
 	case x.grid.Shared+stretchFixed > int(info.Shared):
 		return x, false
@@ -69,22 +73,17 @@ func (c *core) insertStretches(st *device.Stream, k *insertKernels, p insertPara
 	}
 	carried := int64(c.cfg.carried())
 	x, ok := s.cut(c, b.N)
-	regions, fits := c.regionGrid()
-	if !ok || carried > 0 && !(fits && c.loadStaged()) || !c.loadStretches() {
+	if !ok || !c.loadStretches() {
 		return 0, nil
 	}
-	counts, bitmap := int64(4), int64(0) // of rows that are left over
-	if carried > 0 {
-		counts, bitmap = 4*c.shape.regions, leftBytes(min(b.N, x.fine.Regions.PieceRows))
-	}
-	lease, err := c.frame.Scratch(frame.Align(counts) + bitmap)
+	lease, err := c.frame.Scratch(4)
 	if device.IsOutOfMemory(err) {
 		return 0, nil
 	} else if err != nil {
 		return 0, err
 	}
 	defer lease.Done()
-	left, bits := lease.Mem.Slice(0, int(counts)), lease.Mem.Slice(int(frame.Align(counts)), lease.Mem.Len())
+	left := lease.Mem.Slice(0, 4) // how many rows are left over
 	t, values, rows := c.table(), b.Values, b
 	if carried == 0 {
 		rows.Values = 0
@@ -96,7 +95,7 @@ func (c *core) insertStretches(st *device.Stream, k *insertKernels, p insertPara
 	taken, err = c.kernel.partition.InFineOrder(&c.frame, st, c.kernel.within, frame.Placement{
 		Regions: &x.fine.Regions, KeyBytes: c.cfg.keyBytes, ValueBytes: int(carried), Positions: carried == 0, Params: c.stretchParams(t, x.bits, x.fine.Within),
 	}, rows, x.fine.Large, x.fine.Within, func(o frame.Ordered, starts device.Slice[uint64], spare frame.Rows) error {
-		q := stretchParams{Table: t, Cut: uint64(x.bits), Rows: p.Rows.Of(o), Starts: starts.Addr(),
+		q := stretchParams{Table: t, Cut: uint64(x.bits), Listed: uint64(x.listed), Rows: p.Rows.Of(o), Starts: starts.Addr(),
 			LeftKeys: spare.Keys, LeftValues: spare.Values, LeftPositions: o.Spare, Left: left.Addr()}
 		rest := frame.Ordered{Rows: spare, Positions: o.Spare}
 		if carried == 0 {
@@ -106,13 +105,11 @@ func (c *core) insertStretches(st *device.Stream, k *insertKernels, p insertPara
 		if err := errors.Join(left.Fill(st, 0), insert.Launch(st, x.grid, &q)); err != nil {
 			return err
 		}
-		if carried == 0 {
-			y := insertParams{Table: t, Rows: p.Rows.Of(rest), Limit: p.Limit, ByPosition: 1, Listed: left.Addr()}
-			y.Rows.Refused = 0
-			return k.listed.Launch(st, c.grid(max(1, o.Rows.N/leftShare)), &y)
+		y := insertParams{Table: t, Rows: p.Rows.Of(rest), Limit: p.Limit, Listed: left.Addr()}
+		if y.Rows.Refused = 0; carried == 0 {
+			y.ByPosition = 1
 		}
-		y := stagedParams{Table: t, Rows: p.Rows.Of(rest), Starts: starts.Addr(), Per: uint64(c.shape.shift - x.bits), Listed: left.Addr()}
-		return c.stageRegions(st, k, p, y, o.Rows.N, bits, func(q *stagedParams) error { return c.staged.of(c, k).Launch(st, regions, q) })
+		return k.listed.Launch(st, c.grid(max(1, o.Rows.N/leftShare)), &y)
 	})
 	return taken, errors.Join(err, c.refuseTaken(st, p, b, taken, err))
 }
