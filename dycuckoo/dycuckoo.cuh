@@ -25,6 +25,21 @@ template <class C> __device__ __forceinline__ u64 hash_key(const Table& t, u256 
     return hash_word<C>(t, k.lo.lo ^ hash_word<C>(t, k.lo.hi ^ hash_key<C>(t, k.hi)));
 }
 
+// HashOf is hash_key of many keys: what they have in common is worked out once.
+template <class C> struct HashOf {
+    const Table& t;
+    u64 plus;
+    __device__ __forceinline__ HashOf(const Table& t) : t(t), plus(worked_out(seeded64_plus(t.seed))) {}
+    __device__ __forceinline__ u64 of_word(u64 word) const {
+        if constexpr (C::HASH == 0) return fmix64(word + plus);
+        else return hash_word<C>(t, word);
+    }
+    __device__ __forceinline__ u64 operator()(u64 k) const { return of_word(k); }
+    __device__ __forceinline__ u64 operator()(u32 k) const { return of_word(k); }
+    __device__ __forceinline__ u64 operator()(u128 k) const { return of_word(k.lo ^ of_word(k.hi)); }
+    __device__ __forceinline__ u64 operator()(u256 k) const { return of_word(k.lo.lo ^ of_word(k.lo.hi ^ (*this)(k.hi))); }
+};
+
 // A bucket: its addresses, and its number in its subtable.
 struct Bucket {
     u64 slots, values, number;
@@ -41,12 +56,13 @@ template <class C> struct Home {
     u32 shift; // of the stretch: see Table.Shift
 
     __device__ __forceinline__ Home() {}
-    __device__ __forceinline__ Home(const Table& t, key k) {
+    __device__ __forceinline__ Home(const Table& t, key k) : Home(t, k, [&t](key k) { return hash_key<C>(t, k); }) {}
+    template <class Hash> __device__ __forceinline__ Home(const Table& t, key k, Hash hash) {
         bool side = C::marks(k);
         stored = C::alias(k, side);
         reserved = 0;
         if constexpr (C::PACKED) reserved = side ? 1 + (u32)(key)(C::EMPTY - k) : 0;
-        u64 h = hash_key<C>(t, stored);
+        u64 h = hash(stored);
         lo = (u32)h;
         hi = (u32)(h >> 32);
         u64 dice = (u64)hi * C::D;
