@@ -149,9 +149,11 @@ func TestStagedInserts(t *testing.T) {
 	text := stagedCU
 	defer func() { stagedCU = text }()
 	defects := map[string][2]string{
-		"a bucket that others are filling counts as full": {"if (Fill::was(fill_of(home.slots)) < C::SLOTS) return", "if ((load_relaxed(fill_of(home.slots)) & Fill::NOW) < C::SLOTS) return"},
-		"equal keys both stand":                           {"if (!twice) return now;", "return now;"},
-		"no mark of a pair that goes away":                {"            h.goes_away(stage.table);\n", ""},
+		"a bucket that others are filling counts as full": {"if (!Fill<C>::was_full(fills() + home.number)) {", "if ((load_relaxed(fills() + home.number) & 0xffff) < C::SLOTS) {"},
+		"equal keys both stand":                           {"if (now > was && perhaps_twice(b)) now", "if (false) now"},
+		"no mark of a pair that goes away":                {"                    h.goes_away(stage.table);\n", ""},
+		"no mark of a pair that is moved away":            {"        if (sub == h.other) h.goes_away(stage.table);\n", ""},
+		"a row that is moved for twice stands twice":      {"                if (slot[i] != GONE) once(slot[i]);", ""},
 	}
 	if !testenv.Long() {
 		delete(defects, "equal keys both stand")
