@@ -31,13 +31,17 @@ constexpr u32 GONE = DYCUCKOO_STAGED_MOST; // in a list: a row that is in; and i
 constexpr u32 SLOT_BITS = 4, SLOT = (1u << SLOT_BITS) - 1;
 static_assert(C::SLOTS <= SLOT + 1 && (2 * C::D - 1) * STRETCH << SLOT_BITS <= GONE, "16 bits");
 
+// copied is a place in the block's dynamic shared memory. It is not an integer on its way: then the compiler knows what memory it is.
+template <class T> __device__ __forceinline__ T* copied(u32 at) { return (T*)((u8*)dynamic_shared() + at); }
+
 // A list of a block's rows. Where it is too short for all, `count` says so, and each row is an entry.
 struct List {
     u32* count;
     u16* item;
     u32 most;
+    // Few lanes of a warp put a row at a time: the compiler, if it knew that each adds one, would have them add together, by many instructions.
     __device__ __forceinline__ void put(u32 i) const {
-        u32 place = add(count, 1u);
+        u32 place = add(count, (u32)worked_out(1));
         if (place < most) item[place] = (u16)i;
     }
     __device__ __forceinline__ bool all() const { return *count > most; }
@@ -53,9 +57,11 @@ struct Stage {
     u32 open, full, rest, left; // of the lists: see StagedJob
     u32 again[2];  // of a lift: whether rows are left
     u32 base, listed;
+    u32 before[C::D], now[C::D]; // pairs of each subtable
     u128 side[SIDE_WORDS ? SIDE_WORDS : 1];
     u32 locks[LOCKS / 32];
 };
+static_assert(__builtin_offsetof(Counters, pairs) == 0, "store counts on it");
 static_assert(sizeof(Stage) + 1024 <= DYCUCKOO_STAGED_FIXED, "beside what block-wide functions have");
 
 // The Fill of a bucket says which slots are taken, and which were when equal keys were last seen to, or before the batch.
@@ -85,7 +91,7 @@ template <class C> struct Fill<C, true> {
         if ((load_relaxed(fill) & NOW) >= C::SLOTS) return GONE;
         u32 slot = add(fill, 1u) & NOW;
         if (slot >= C::SLOTS) return GONE;
-        A::put(b.slots, slot, k, v);
+        store_relaxed(copied<typename A::word>((u32)b.number * C::BUCKET_BYTES) + slot, A::pack(k, v));
         return slot;
     }
     // first tells whether a slot is the first that was taken since.
@@ -236,13 +242,13 @@ template <bool REPLACE> struct StagedJob {
     __device__ __forceinline__ u32 larger() const { return (u32)p.larger; }
     __device__ __forceinline__ u32 stretches() const { return C::D + larger(); }
     __device__ __forceinline__ u32 buckets() const { return stretches() * STRETCH; }
-    __device__ __forceinline__ u64 values() const { return (u64)dynamic_shared() + buckets() * C::BUCKET_BYTES; }
-    __device__ __forceinline__ u64 filters() const { return values() + buckets() * VALUES; }
-    __device__ __forceinline__ u32* fills() const { return at<u32>(filters() + buckets() * sizeof(filter)); }
-    static_assert(sizeof(*((StagedJob*)nullptr)->fills()) == DYCUCKOO_FILL_BYTES, "behind the filters");
+    __device__ __forceinline__ u32 values() const { return buckets() * C::BUCKET_BYTES; }
+    __device__ __forceinline__ u32 filters() const { return buckets() * (C::BUCKET_BYTES + VALUES); }
+    __device__ __forceinline__ u32 fills_at() const { return buckets() * (C::BUCKET_BYTES + VALUES + (u32)sizeof(filter)); }
+    __device__ __forceinline__ u32* fills() const { return copied<u32>(fills_at()); }
     // Rows whose home had no slot; those whose two buckets are full; and those for `alone`. Rows have numbers of 16 bits there.
     __device__ __forceinline__ List list(u32* count, u32 before, u32 most) const {
-        return List{count, (u16*)(fills() + buckets()) + before, n < GONE ? most : 0};
+        return List{count, copied<u16>(fills_at() + buckets() * DYCUCKOO_FILL_BYTES) + before, n < GONE ? most : 0};
     }
     __device__ __forceinline__ List open() const { return list(&stage.open, 0, (u32)p.listed); }
     __device__ __forceinline__ List full() const { return list(&stage.full, (u32)p.listed, (u32)p.listed / 2); }
@@ -256,7 +262,7 @@ template <bool REPLACE> struct StagedJob {
     __device__ __forceinline__ Bucket bucket(u32 number, u32 sub = 0) const {
         Bucket b;
         b.slots = (u64)dynamic_shared() + number * C::BUCKET_BYTES;
-        b.values = C::PACKED ? 0 : values() + number * VALUES;
+        b.values = C::PACKED ? 0 : (u64)dynamic_shared() + values() + number * VALUES;
         b.number = number;
         b.sub = sub;
         return b;
@@ -275,7 +281,8 @@ template <bool REPLACE> struct StagedJob {
         }
         if (t < C::D) {
             u32 from = first_of(t);
-            stage.table.sub[t] = Subtable{(u64)dynamic_shared() + from * C::BUCKET_BYTES, values() + from * VALUES, filters() + from * sizeof(filter), buckets_of(t)};
+            stage.table.sub[t] = Subtable{(u64)copied<u8>(from * C::BUCKET_BYTES), (u64)copied<u8>(values() + from * VALUES),
+                                            (u64)copied<u8>(filters() + from * (u32)sizeof(filter)), buckets_of(t)};
         }
         if (t == 0) {
             Table& own = stage.table;
@@ -293,52 +300,76 @@ template <bool REPLACE> struct StagedJob {
             if constexpr (C::PACKED)
                 for (u32 i = 0; i < C::RESERVED; i++)
                     if ((Home<C>(p.table, (key)(C::EMPTY - i)).hi & ((1u << p.shift) - 1)) == region) stage.owned |= 1u << i;
+            for (u32 i = 0; i < C::D; i++) stage.before[i] = stage.now[i] = 0;
             stage.open = stage.full = stage.rest = stage.left = stage.again[0] = stage.again[1] = 0;
         }
         for (u32 i = t; i < LOCKS / 32; i += block_threads()) stage.locks[i] = 0;
         for (u32 i = t; i < sizeof(Counters) / 8; i += block_threads()) ((u64*)&stage.sums)[i] = 0;
     }
-    // each calls act(word in shared memory, word in memory, what it is, its subtable, its number) for all words of the copies.
+    // each calls act(word in shared memory, word in memory, what it is, its number) for all words of the copies, and adds what act gives to *of,
+    // of the words' subtable.
     enum Word { SLOTS_WORD, VALUES_WORD, FILTER_WORD };
-    template <class Act> __device__ __forceinline__ void each(Act act) {
+    template <class Act> __device__ __forceinline__ void each(u32* of, Act act) {
         constexpr u32 WORDS = STRETCH * C::BUCKET_BYTES / 16, VALUE_WORDS = STRETCH * VALUES / 16, FILTER_WORDS = STRETCH * sizeof(filter) / 16;
-        u128* copy = dynamic_shared();
-#pragma unroll 4
-        for (u32 i = thread_index(); i < stretches() * WORDS; i += block_threads())
-            act(copy + i, at<u128>(stage.slots[i / WORDS]) + i % WORDS, SLOTS_WORD, sub_of(i / WORDS), i);
-        copy = at<u128>(values());
-        if constexpr (VALUE_WORDS > 0)
-#pragma unroll 4
-            for (u32 i = thread_index(); i < stretches() * VALUE_WORDS; i += block_threads())
-                act(copy + i, at<u128>(stage.values[i / VALUE_WORDS]) + i % VALUE_WORDS, VALUES_WORD, 0u, i);
-        copy = at<u128>(filters());
-        for (u32 i = thread_index(); i < stretches() * FILTER_WORDS; i += block_threads())
-            act(copy + i, at<u128>(stage.filters[i / FILTER_WORDS]) + i % FILTER_WORDS, FILTER_WORD, 0u, i);
         constexpr u32 EACH = C::BUCKET_BYTES / 16;
-        for (u32 i = thread_index(); stage.owned && i < SIDE_WORDS; i += block_threads())
-            if (stage.owned >> i / EACH & 1) act(stage.side + i, at<u128>(p.table.side) + i, SLOTS_WORD, 0u, i);
+        for (u32 s = 0; s < stretches(); s++) {
+            u128 *copy = copied<u128>(0) + s * WORDS, *memory = at<u128>(stage.slots[s]);
+            u32 sum = 0;
+#pragma unroll 4
+            for (u32 i = thread_index(); i < WORDS; i += block_threads()) sum += act(copy + i, memory + i, SLOTS_WORD, i);
+            if (s == 0)
+                for (u32 i = thread_index(); stage.owned && i < SIDE_WORDS; i += block_threads())
+                    if (stage.owned >> i / EACH & 1) sum += act(stage.side + i, at<u128>(p.table.side) + i, SLOTS_WORD, i);
+            sum_into(of + sub_of(s), sum);
+        }
+        for (u32 s = 0; VALUE_WORDS > 0 && s < stretches(); s++) {
+            u128 *copy = copied<u128>(values()) + s * VALUE_WORDS, *memory = at<u128>(stage.values[s]);
+#pragma unroll 4
+            for (u32 i = thread_index(); i < VALUE_WORDS; i += block_threads()) act(copy + i, memory + i, VALUES_WORD, i);
+        }
+        for (u32 i = thread_index(); i < stretches() * FILTER_WORDS; i += block_threads())
+            act(copied<u128>(filters()) + i, at<u128>(stage.filters[i / FILTER_WORDS]) + i % FILTER_WORDS, FILTER_WORD, i);
+    }
+    // sum_into is for all threads of a warp.
+    static __device__ __forceinline__ void sum_into(u32* to, u32 x) {
+#if !defined(WARPMAP_HOST)
+        x = warp_sum(x);
+        if ((thread_index() & 31) != 0) return;
+#endif
+        if (x) add(to, x);
     }
     __device__ __forceinline__ void load() {
-        Tally<C> before;
-        each([&](u128* copy, const u128* from, Word what, u32 sub, u32 i) {
-            if (p.empty || (what == FILTER_WORD && p.refresh)) {
+        if (p.empty) {
+            each(stage.before, [&](u128* copy, const u128*, Word what, u32) {
                 *copy = what == SLOTS_WORD && C::PACKED ? u128{~0ull, ~0ull} : u128{0, 0};
-                return;
+                return 0u;
+            });
+            return;
+        }
+        each(stage.before, [&](u128* copy, const u128* from, Word what, u32 i) {
+            if (what == FILTER_WORD && p.refresh) {
+                *copy = u128{0, 0};
+                return 0u;
             }
             u128 w = load_readonly(from);
             *copy = w;
-            if (what == SLOTS_WORD) before.count(sub, Fill<C>::live_in(w, i));
+            return what == SLOTS_WORD ? Fill<C>::live_in(w, i) : 0;
         });
-        if (!p.empty) before.template into<true>(stage.sums.pairs);
     }
+    // store writes all back, and adds to the table's counters.
     __device__ __forceinline__ void store() {
-        Tally<C> now;
-        each([&](u128* copy, const u128* to, Word what, u32 sub, u32 i) {
+        each(stage.now, [&](u128* copy, u128* to, Word what, u32 i) {
             u128 w = *copy;
-            *(u128*)to = w;
-            if (what == SLOTS_WORD) now.count(sub, Fill<C>::live_in(w, i));
+            *to = w;
+            return what == SLOTS_WORD ? Fill<C>::live_in(w, i) : 0;
         });
-        now.into(stage.sums.pairs);
+        block_sync();
+        u64 *mine = (u64*)&stage.sums, *table = at<u64>(p.table.counters);
+        for (u32 i = thread_index(); i < sizeof(Counters) / 8; i += block_threads()) {
+            u64 more = mine[i];
+            if (i < C::D) more += (u64)stage.now[i] - stage.before[i]; // pairs stand first
+            if (more) add_to_memory(table + i, more);
+        }
     }
     __device__ __forceinline__ u32 slot_count() const { return buckets() * C::SLOTS; }
     __device__ __forceinline__ Slot<C> slot(u32 i) const {
@@ -648,10 +679,6 @@ template <bool REPLACE> __device__ __forceinline__ void insert_staged(const stag
     if (!all && stage.full) job.lift();
     job.end(all);
     job.store();
-    block_sync();
-    u64 *mine = (u64*)&stage.sums, *table = at<u64>(p.table.counters);
-    for (u32 i = thread_index(); i < sizeof(Counters) / 8; i += block_threads())
-        if (mine[i]) add_to_memory(table + i, mine[i]);
 }
 
 WARPMAP_KERNEL(insert_staged, stagedParams) { insert_staged<true>(p); }
