@@ -41,7 +41,7 @@ struct List {
     u32 most;
     // Few lanes of a warp put a row at a time: the compiler, if it knew that each adds one, would have them add together, by many instructions.
     __device__ __forceinline__ void put(u32 i) const {
-        u32 place = add(count, (u32)worked_out(1));
+        u32 place = add(count, 1 + (i >> 31));
         if (place < most) item[place] = (u16)i;
     }
     __device__ __forceinline__ bool all() const { return *count > most; }
@@ -144,6 +144,13 @@ template <class C> struct Fill<C, true> {
         typename A::word w = load_relaxed(A::word_at(from.slots, slot)), free = A::free_word(w, room >= FREED);
         return cas(A::word_at(to.slots, room % FREED), free, w) == free;
     }
+    // owned are the reserved keys that belong to a region.
+    static __device__ __forceinline__ u32 owned(const Table& t, u32 shift, u64 region) {
+        u32 all = 0;
+        for (u32 i = 0; i < C::RESERVED; i++)
+            if ((Home<C>(t, (key)(C::EMPTY - i)).hi & ((1u << shift) - 1)) == region) all |= 1u << i;
+        return all;
+    }
     static __device__ __forceinline__ u32 live(u64 w) { return !C::marks(A::key_of(w)); }
     static __device__ __forceinline__ u32 live(u128 w) { return !C::marks(A::key_of(w)); }
     // live_in is how many pairs a word of a stretch has, the i-th.
@@ -215,6 +222,7 @@ template <class C> struct Fill<C, false> {
     static __device__ __forceinline__ bool bring(const Bucket& to, const Bucket& from, u32 slot) {
         return take(nullptr, to, load_relaxed(Slots::key_at(from, slot)), Slots::value_at(from, slot)) != GONE;
     }
+    static __device__ __forceinline__ u32 owned(const Table&, u32, u64) { return 0; }
     static __device__ __forceinline__ u32 live_in(u128 w, u32 i) { return i % (C::BUCKET_BYTES / 16) ? 0 : (u32)popcount((u32)w.lo); }
 };
 
@@ -229,12 +237,13 @@ template <bool REPLACE> struct StagedJob {
     Stage& stage;
     HashOf<C> hash;
     u64 first; // row
-    u32 n;
+    u32 n, fills_at;
     static constexpr u32 IN_FLIGHT = 4;
     key k[IN_FLIGHT]; // rows of this thread
     value v[IN_FLIGHT];
 
-    __device__ __forceinline__ StagedJob(const stagedParams& p, Stage& stage, u64 first, u32 n) : p(p), stage(stage), hash(p.table), first(first), n(n) {}
+    __device__ __forceinline__ StagedJob(const stagedParams& p, Stage& stage, u64 first, u32 n) : p(p), stage(stage), hash(p.table), first(first), n(n),
+          fills_at(worked_out(buckets() * (C::BUCKET_BYTES + VALUES + (u32)sizeof(filter)))) {}
     __device__ __forceinline__ key key_at(u32 i) const { return input_key<C>(p.rows.keys, first + i); }
     __device__ __forceinline__ value value_at(u32 i) const { return input_value<C>(p.rows.values, first + i); }
 
@@ -244,11 +253,10 @@ template <bool REPLACE> struct StagedJob {
     __device__ __forceinline__ u32 buckets() const { return stretches() * STRETCH; }
     __device__ __forceinline__ u32 values() const { return buckets() * C::BUCKET_BYTES; }
     __device__ __forceinline__ u32 filters() const { return buckets() * (C::BUCKET_BYTES + VALUES); }
-    __device__ __forceinline__ u32 fills_at() const { return buckets() * (C::BUCKET_BYTES + VALUES + (u32)sizeof(filter)); }
-    __device__ __forceinline__ u32* fills() const { return copied<u32>(fills_at()); }
+    __device__ __forceinline__ u32* fills() const { return copied<u32>(fills_at); }
     // Rows whose home had no slot; those whose two buckets are full; and those for `alone`. Rows have numbers of 16 bits there.
     __device__ __forceinline__ List list(u32* count, u32 before, u32 most) const {
-        return List{count, copied<u16>(fills_at() + buckets() * DYCUCKOO_FILL_BYTES) + before, n < GONE ? most : 0};
+        return List{count, copied<u16>(fills_at + buckets() * DYCUCKOO_FILL_BYTES) + before, n < GONE ? most : 0};
     }
     __device__ __forceinline__ List open() const { return list(&stage.open, 0, (u32)p.listed); }
     __device__ __forceinline__ List full() const { return list(&stage.full, (u32)p.listed, (u32)p.listed / 2); }
@@ -296,10 +304,7 @@ template <bool REPLACE> struct StagedJob {
             own.locks = (u64)stage.locks;
             own.lock_mask = LOCKS - 1;
             own.counters = (u64)&stage.sums;
-            stage.owned = 0;
-            if constexpr (C::PACKED)
-                for (u32 i = 0; i < C::RESERVED; i++)
-                    if ((Home<C>(p.table, (key)(C::EMPTY - i)).hi & ((1u << p.shift) - 1)) == region) stage.owned |= 1u << i;
+            stage.owned = Fill<C>::owned(p.table, (u32)p.shift, region);
             for (u32 i = 0; i < C::D; i++) stage.before[i] = stage.now[i] = 0;
             stage.open = stage.full = stage.rest = stage.left = stage.again[0] = stage.again[1] = 0;
         }

@@ -110,7 +110,7 @@ func stagedHistoryOf[K comparable, V uint32 | uint64](d *device.Device, o Option
 			return fmt.Errorf("round %d: %d of %d deleted, %v", round, n, len(gone), err)
 		}
 	}
-	if m.core.staged.late == (frame.Late{}) {
+	if !m.core.staged.late.Loaded() {
 		return fmt.Errorf("nothing was staged: %d buckets", m.core.step.total(m.core.d()))
 	}
 	return nil
@@ -170,6 +170,8 @@ func TestStagedInserts(t *testing.T) {
 		"equal keys both stand":                           {"if (now > was && perhaps_twice(b)) now", "if (false) now"},
 		"no mark of a pair that goes away":                {"                    h.goes_away(stage.table);\n", ""},
 		"no mark of a pair that is moved away":            {"        if (sub == h.other) h.goes_away(stage.table);\n", ""},
+		"a key that is away stands at home, too":          {"            if (!p.empty && is_away(h, v)) return true;", ""},
+		"pairs go away from a bucket with room":           {"        if (side && Cells<C>::look(from, h.stored, same) != Cells<C>::ALL) return false;", ""},
 		"a row that is moved for twice stands twice":      {"                if (slot[i] != GONE) once(slot[i]);", ""},
 	}
 	if !testenv.Long() {
@@ -202,8 +204,8 @@ func stagedStress(t *testing.T, seed uint64) error {
 	case seed%6 == 2:
 		o.Layout = Wide
 	case seed%6 == 5:
-		o.Layout, o.Bucket, o.Options = Wide, 64, table.Options{MaxBytes: 52 << 10}
-		return stagedHistoryOf[wideKey, uint64](open(t, "cpu", device.WithStress(seed)), o, rng, 1500, 2, wideKeyOf)
+		o.Layout, o.Bucket, o.Options = Wide, 64, table.Options{MaxBytes: 110 << 10}
+		return stagedHistoryOf[wideKey, uint64](open(t, "cpu", device.WithStress(seed)), o, rng, 4000, 2, wideKeyOf)
 	}
 	return stagedHistory[uint32, uint32](open(t, "cpu", device.WithStress(seed)), o, rng, rows, rounds)
 }

@@ -95,6 +95,10 @@ __device__ __forceinline__ u64 worked_out(u64 x) {
     asm volatile("" : "+l"(x));
     return x;
 }
+__device__ __forceinline__ u32 worked_out(u32 x) {
+    asm volatile("" : "+r"(x));
+    return x;
+}
 
 // A stalled spinner lets other warps run.
 __device__ __forceinline__ void pause() {
