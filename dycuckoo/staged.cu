@@ -236,16 +236,17 @@ template <bool REPLACE> struct StagedJob {
     const stagedParams& p;
     Stage& stage;
     HashOf<C> hash;
-    u64 first; // row
+    u64 first, keys, values_from; // the block's first row, and its columns
     u32 n, fills_at;
     static constexpr u32 IN_FLIGHT = 4;
     key k[IN_FLIGHT]; // rows of this thread
     value v[IN_FLIGHT];
 
-    __device__ __forceinline__ StagedJob(const stagedParams& p, Stage& stage, u64 first, u32 n) : p(p), stage(stage), hash(p.table), first(first), n(n),
+    __device__ __forceinline__ StagedJob(const stagedParams& p, Stage& stage, u64 first, u32 n) : p(p), stage(stage), hash(p.table), first(first),
+          keys(worked_out(p.rows.keys + first * sizeof(key))), values_from(worked_out(p.rows.values + first * sizeof(value))), n(n),
           fills_at(worked_out(buckets() * (C::BUCKET_BYTES + VALUES + (u32)sizeof(filter)))) {}
-    __device__ __forceinline__ key key_at(u32 i) const { return input_key<C>(p.rows.keys, first + i); }
-    __device__ __forceinline__ value value_at(u32 i) const { return input_value<C>(p.rows.values, first + i); }
+    __device__ __forceinline__ key key_at(u32 i) const { return input_key<C>(keys, i); }
+    __device__ __forceinline__ value value_at(u32 i) const { return input_value<C>(values_from, i); }
 
     // Where everything is. The first `larger` subtables have two stretches in the region.
     __device__ __forceinline__ u32 larger() const { return (u32)p.larger; }

@@ -176,6 +176,7 @@ func TestStagedInserts(t *testing.T) {
 	}
 	if !testenv.Long() {
 		delete(defects, "equal keys both stand")
+		delete(defects, "pairs go away from a bucket with room")
 	}
 	for name, c := range defects {
 		t.Run(name, func(t *testing.T) {
