@@ -25,9 +25,6 @@ func stagedHistory[K uint32 | uint64, V uint32 | uint64](d *device.Device, o Opt
 	return stagedHistoryOf[K, V](d, o, rng, rows, rounds, func(x uint64) K { return K(x) })
 }
 
-// wideKey is a key of 16 bytes.
-type wideKey struct{ A, B uint64 }
-
 func wideKeyOf(x uint64) wideKey { return wideKey{x & 3, x >> 2} }
 
 func stagedHistoryOf[K comparable, V uint32 | uint64](d *device.Device, o Options, rng *rand.Rand, rows, rounds int, keyOf func(uint64) K) error {
