@@ -59,8 +59,9 @@
 // equal keys are told apart bucket by bucket afterwards. For a pair whose two buckets are full, a lane claims the slot of
 // a pair of its home by a bit, and moves that pair on. No lane waits for another. A batch that is not so large goes
 // through the table as through small tables that fit the L2 cache. In layout Wide, batches go in stretch by stretch if
-// a stretch of every subtable fits a block's shared memory with its values, and a bucket has 16 slots at most. On an
-// H200, four subtables of pairs of 16+8 bytes fit if all have the same size.
+// a stretch of every subtable fits a block's shared memory, and a bucket has 16 slots at most; the values stay in
+// memory. With four subtables and buckets of 128 bytes, an H200 has room for up to six stretches, so if three subtables
+// are larger than the fourth, batches go in one by one.
 //
 // A pair that is moved on is one whose other subtable is filled less than the whole, if there is such a pair (§4.3).
 // Theorem 1 asks for C(mᵢ,2)/nᵢ to be equal, so a subtable with twice the slots gets √2 times the pairs, and is filled

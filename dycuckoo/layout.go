@@ -169,13 +169,7 @@ func (c config) check(cas128 bool) error {
 }
 
 // stagedBytes is the shared memory of the copy of a bucket.
-func (c config) stagedBytes() int {
-	n := c.bucketBytes + filterBits/8 + fillBytes
-	if !c.packed() {
-		n += c.slots() * c.valueBytes
-	}
-	return n
-}
+func (c config) stagedBytes() int { return c.bucketBytes + filterBits/8 + fillBytes }
 
 // stagedLists is how a block's lists follow from its shared memory, and from the slots of its region: for so many rows each, of 16 bits. Half the
 // slots are enough for batches that replace pairs: a quarter of the buckets is full. In an empty table, fewer rows come to a bucket that is full: at a

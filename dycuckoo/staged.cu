@@ -1,5 +1,5 @@
 // Large batches, stretch by stretch: a block takes one stretch of every subtable into shared memory, inserts the pairs that belong there,
-// and writes the stretches back. A pair's two buckets, and those that pairs move on to from there, all lie in them.
+// and writes the stretches back. Values that are apart from their keys stay in memory. A pair's two buckets, and those that pairs move on to from there, all lie in them.
 //
 // So memory sees streams alone, and what is done at random is done in shared memory, in turns of all threads:
 //
@@ -47,8 +47,8 @@ struct List {
     __device__ __forceinline__ bool all() const { return *count > most; }
 };
 
-// What a block has in shared memory beside its copies of stretches, which are one behind the other, with their values behind all, their filters behind
-// these, the Fill of each bucket, and the lists.
+// What a block has in shared memory beside its copies of stretches, which are one behind the other, their filters behind all, behind
+// these the Fill of each bucket, and the lists.
 struct Stage {
     Table table;   // of the stretches
     Counters sums; // what is to be added to the table's
@@ -180,7 +180,7 @@ template <class C> struct Fill<C, false> {
         u32 slot = reserve(b);
         if (slot == GONE) return slot;
         store_relaxed(Slots::key_at(b, slot), k);
-        store_relaxed(Slots::value_place(b, slot), v);
+        Slots::replace(b, slot, k, v);
         return slot;
     }
     static __device__ __forceinline__ bool first(u32 fill, const Bucket& b, u32 slot) {
@@ -244,7 +244,7 @@ template <bool REPLACE> struct StagedJob {
 
     __device__ __forceinline__ StagedJob(const stagedParams& p, Stage& stage, u64 first, u32 n) : p(p), stage(stage), hash(p.table), first(first),
           keys(worked_out(p.rows.keys + first * sizeof(key))), values_from(worked_out(p.rows.values + first * sizeof(value))), n(n),
-          fills_at(worked_out(buckets() * (C::BUCKET_BYTES + VALUES + (u32)sizeof(filter)))) {}
+          fills_at(worked_out(buckets() * (C::BUCKET_BYTES + (u32)sizeof(filter)))) {}
     __device__ __forceinline__ key key_at(u32 i) const { return input_key<C>(keys, i); }
     __device__ __forceinline__ value value_at(u32 i) const { return input_value<C>(values_from, i); }
 
@@ -252,8 +252,7 @@ template <bool REPLACE> struct StagedJob {
     __device__ __forceinline__ u32 larger() const { return (u32)p.larger; }
     __device__ __forceinline__ u32 stretches() const { return C::D + larger(); }
     __device__ __forceinline__ u32 buckets() const { return stretches() * STRETCH; }
-    __device__ __forceinline__ u32 values() const { return buckets() * C::BUCKET_BYTES; }
-    __device__ __forceinline__ u32 filters() const { return buckets() * (C::BUCKET_BYTES + VALUES); }
+    __device__ __forceinline__ u32 filters() const { return buckets() * C::BUCKET_BYTES; }
     __device__ __forceinline__ u32* fills() const { return copied<u32>(fills_at); }
     // Rows whose home had no slot; those whose two buckets are full; and those for `alone`. Rows have numbers of 16 bits there.
     __device__ __forceinline__ List list(u32* count, u32 before, u32 most) const {
@@ -271,7 +270,7 @@ template <bool REPLACE> struct StagedJob {
     __device__ __forceinline__ Bucket bucket(u32 number, u32 sub = 0) const {
         Bucket b;
         b.slots = (u64)dynamic_shared() + number * C::BUCKET_BYTES;
-        b.values = C::PACKED ? 0 : (u64)dynamic_shared() + values() + number * VALUES;
+        b.values = C::PACKED ? 0 : stage.values[number / STRETCH] + number % STRETCH * VALUES;
         b.number = number;
         b.sub = sub;
         return b;
@@ -290,7 +289,7 @@ template <bool REPLACE> struct StagedJob {
         }
         if (t < C::D) {
             u32 from = first_of(t);
-            stage.table.sub[t] = Subtable{(u64)copied<u8>(from * C::BUCKET_BYTES), (u64)copied<u8>(values() + from * VALUES),
+            stage.table.sub[t] = Subtable{(u64)copied<u8>(from * C::BUCKET_BYTES), p.table.sub[t].values + region * STRETCH * VALUES,
                                             (u64)copied<u8>(filters() + from * (u32)sizeof(filter)), buckets_of(t)};
         }
         if (t == 0) {
@@ -314,9 +313,9 @@ template <bool REPLACE> struct StagedJob {
     }
     // each calls act(word in shared memory, word in memory, what it is, its number) for all words of the copies, and adds what act gives to *of,
     // of the words' subtable.
-    enum Word { SLOTS_WORD, VALUES_WORD, FILTER_WORD };
+    enum Word { SLOTS_WORD, FILTER_WORD };
     template <class Act> __device__ __forceinline__ void each(u32* of, Act act) {
-        constexpr u32 WORDS = STRETCH * C::BUCKET_BYTES / 16, VALUE_WORDS = STRETCH * VALUES / 16, FILTER_WORDS = STRETCH * sizeof(filter) / 16;
+        constexpr u32 WORDS = STRETCH * C::BUCKET_BYTES / 16, FILTER_WORDS = STRETCH * sizeof(filter) / 16;
         constexpr u32 EACH = C::BUCKET_BYTES / 16;
         for (u32 s = 0; s < stretches(); s++) {
             u128 *copy = copied<u128>(0) + s * WORDS, *memory = at<u128>(stage.slots[s]);
@@ -327,11 +326,6 @@ template <bool REPLACE> struct StagedJob {
                 for (u32 i = thread_index(); stage.owned && i < SIDE_WORDS; i += block_threads())
                     if (stage.owned >> i / EACH & 1) sum += act(stage.side + i, at<u128>(p.table.side) + i, SLOTS_WORD, i);
             sum_into(of + sub_of(s), sum);
-        }
-        for (u32 s = 0; VALUE_WORDS > 0 && s < stretches(); s++) {
-            u128 *copy = copied<u128>(values()) + s * VALUE_WORDS, *memory = at<u128>(stage.values[s]);
-#pragma unroll 4
-            for (u32 i = thread_index(); i < VALUE_WORDS; i += block_threads()) act(copy + i, memory + i, VALUES_WORD, i);
         }
         for (u32 i = thread_index(); i < stretches() * FILTER_WORDS; i += block_threads())
             act(copied<u128>(filters()) + i, at<u128>(stage.filters[i / FILTER_WORDS]) + i % FILTER_WORDS, FILTER_WORD, i);
