@@ -220,7 +220,7 @@ func (c *core) begin() error {
 	c.regions = frame.RegionsFor(c.frame.Device.Info(), regionsFrom, regionRows)
 	c.regions.PowerOfTwo = true
 	info := c.frame.Device.Info()
-	c.staged.rule = frame.StretchesFor(info, 8, int64(info.Multiprocessors/2))
+	c.staged.rule, c.staged.mostListed = frame.StretchesFor(info, 8, int64(info.Multiprocessors/2)), stagedMost
 	c.mostRows, c.rangedFrom, c.mostListed = mostRows, rangedFrom, math.MaxInt64
 	c.lastStep = lastStep(c.d())
 	if err := c.compile(); err != nil {

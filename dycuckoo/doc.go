@@ -56,8 +56,12 @@
 // Large batches are first brought in the order of stretches. A batch that is large for the table goes in stretch by
 // stretch (staged.cu). A block takes a stretch of every subtable into shared memory, inserts there, and writes it back,
 // so memory is read and written in streams alone. Most pairs take the next slot of a bucket by a counter there, and
-// equal keys are told apart bucket by bucket afterwards. A batch that is not so large goes through the table as through
-// small tables that fit the L2 cache.
+// equal keys are told apart bucket by bucket afterwards. For a pair whose two buckets are full, a lane claims the slot of
+// a pair of its home by a bit, and moves that pair on. No lane waits for another. A batch that is not so large goes
+// through the table as through small tables that fit the L2 cache. In layout Wide, batches go in stretch by stretch if
+// a stretch of every subtable fits a block's shared memory, and a bucket has 16 slots at most; the values stay in
+// memory. With four subtables and buckets of 128 bytes, an H200 has room for up to six stretches, so if three subtables
+// are larger than the fourth, batches go in one by one.
 //
 // A pair that is moved on is one whose other subtable is filled less than the whole, if there is such a pair (§4.3).
 // Theorem 1 asks for C(mᵢ,2)/nᵢ to be equal, so a subtable with twice the slots gets √2 times the pairs, and is filled

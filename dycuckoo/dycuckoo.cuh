@@ -25,11 +25,34 @@ template <class C> __device__ __forceinline__ u64 hash_key(const Table& t, u256 
     return hash_word<C>(t, k.lo.lo ^ hash_word<C>(t, k.lo.hi ^ hash_key<C>(t, k.hi)));
 }
 
+// HashOf is hash_key of many keys: what they have in common is worked out once.
+template <class C> struct HashOf {
+    const Table& t;
+    u64 plus;
+    __device__ __forceinline__ HashOf(const Table& t) : t(t), plus(worked_out(seeded64_plus(t.seed))) {}
+    __device__ __forceinline__ u64 of_word(u64 word) const {
+        if constexpr (C::HASH == 0) return fmix64(word + plus);
+        else return hash_word<C>(t, word);
+    }
+    __device__ __forceinline__ u64 operator()(u64 k) const { return of_word(k); }
+    __device__ __forceinline__ u64 operator()(u32 k) const { return of_word(k); }
+    __device__ __forceinline__ u64 operator()(u128 k) const { return of_word(k.lo ^ of_word(k.hi)); }
+    __device__ __forceinline__ u64 operator()(u256 k) const { return of_word(k.lo.lo ^ of_word(k.lo.hi ^ (*this)(k.hi))); }
+};
+
 // A bucket: its addresses, and its number in its subtable.
 struct Bucket {
     u64 slots, values, number;
     u32 sub;
 };
+
+// values_of is the address of a bucket's values. Those of a region that lies in shared memory stay where they are: its second stretch of a subtable
+// is as far behind the first as there are regions.
+template <class C> __device__ __forceinline__ u64 values_of(const Table& t, u32 sub, u64 number) {
+    constexpr u64 BYTES = C::SLOTS * C::VALUE_BYTES;
+    u64 apart = C::STAGED ? (number >> DYCUCKOO_LOCAL_BITS) * (((u64)1 << t.shift) - 1) << DYCUCKOO_LOCAL_BITS : 0;
+    return t.sub[sub].values + (number + apart) * BYTES;
+}
 
 // Where a key belongs: its first layer names two subtables, home and other; its second a bucket in each.
 template <class C> struct Home {
@@ -41,12 +64,13 @@ template <class C> struct Home {
     u32 shift; // of the stretch: see Table.Shift
 
     __device__ __forceinline__ Home() {}
-    __device__ __forceinline__ Home(const Table& t, key k) {
+    __device__ __forceinline__ Home(const Table& t, key k) : Home(t, k, [&t](key k) { return hash_key<C>(t, k); }) {}
+    template <class Hash> __device__ __forceinline__ Home(const Table& t, key k, Hash hash) {
         bool side = C::marks(k);
         stored = C::alias(k, side);
         reserved = 0;
         if constexpr (C::PACKED) reserved = side ? 1 + (u32)(key)(C::EMPTY - k) : 0;
-        u64 h = hash_key<C>(t, stored);
+        u64 h = hash(stored);
         lo = (u32)h;
         hi = (u32)(h >> 32);
         u64 dice = (u64)hi * C::D;
@@ -79,7 +103,7 @@ template <class C> struct Home {
         b.sub = sub;
         b.number = C::PACKED && reserved ? reserved - 1 : number(sub, t.sub[sub].buckets);
         b.slots = address(t, sub);
-        b.values = C::PACKED ? 0 : t.sub[sub].values + b.number * (C::SLOTS * C::VALUE_BYTES);
+        b.values = C::PACKED ? 0 : values_of<C>(t, sub, b.number);
         return b;
     }
     // The key's bit in the filter of its bucket at home: set once a key with this bit was put away from there.
@@ -187,13 +211,20 @@ template <class C> struct Cells<C, false> {
         k = load_relaxed(key_at(b, s));
         return load_relaxed(mask(b)) >> s & 1;
     }
-    static __device__ __forceinline__ value value_at(const Bucket& b, u32 s) { return load_relaxed(value_place(b, s)); }
+    // Where stretches are in shared memory, their values are not.
+    static __device__ __forceinline__ value value_at(const Bucket& b, u32 s) {
+        if constexpr (C::STAGED) return load_memory(value_place(b, s));
+        else return load_relaxed(value_place(b, s));
+    }
     static __device__ __forceinline__ void put(const Bucket& b, u32 s, key k, value v) {
         store_relaxed(key_at(b, s), k);
-        store_relaxed(value_place(b, s), v);
+        replace(b, s, k, v);
         or_of(mask(b), 1u << s);
     }
-    static __device__ __forceinline__ void replace(const Bucket& b, u32 s, key, value v) { store_relaxed(value_place(b, s), v); }
+    static __device__ __forceinline__ void replace(const Bucket& b, u32 s, key, value v) {
+        if constexpr (C::STAGED) store_memory(value_place(b, s), v);
+        else store_relaxed(value_place(b, s), v);
+    }
     static __device__ __forceinline__ void clear(const Bucket& b, u32 s) { and_of(mask(b), ~(1u << s)); }
     static __device__ __forceinline__ void set_free(const Bucket&, u32, bool) {}
     static __device__ __forceinline__ bool remove(const Bucket& b, u32 s, key, bool = true) { return and_of(mask(b), ~(1u << s)) >> s & 1; }
@@ -695,7 +726,7 @@ __device__ __forceinline__ bool make_room(const Table& t, Tile g, Bucket b, u32 
         from.number = path[length] & 0xffffffffffff;
         from.sub = (u32)(path[length] >> 48) & 0xff;
         from.slots = t.sub[from.sub].slots + from.number * C::BUCKET_BYTES;
-        from.values = C::PACKED ? 0 : t.sub[from.sub].values + from.number * (C::SLOTS * C::VALUE_BYTES);
+        from.values = C::PACKED ? 0 : values_of<C>(t, from.sub, from.number);
         if (!move_on<C>(t, from, (u32)(path[length] >> 56), barred, count)) break;
     }
     g.sync();

@@ -10,9 +10,14 @@ WARPMAP_KERNEL(refine, insertParams) { refine_batch<true>(p); }
 WARPMAP_KERNEL(refine_new, insertParams) { refine_batch<false>(p); }
 
 // Brings pairs in the order of the stretches that their buckets lie in: regions are so many stretches in a row, or one.
-__device__ __forceinline__ auto region_of(const partitionParams& p) {
-    return [&p](key k) { return (Home<C>(p.table, k).hi & (u32)p.mask) >> (u32)p.shift; };
-}
+// So they are of the high half of the hash that a key has in the table, a reserved one by its alias: Home.hi.
+struct RegionOf {
+    HashOf<C> hash;
+    u32 mask, shift;
+    __device__ __forceinline__ RegionOf(const partitionParams& p) : hash(p.table), mask((u32)p.mask), shift((u32)p.shift) {}
+    __device__ __forceinline__ u32 operator()(key k) const { return ((u32)(hash(C::alias(k, C::marks(k))) >> 32) & mask) >> shift; }
+};
+__device__ __forceinline__ RegionOf region_of(const partitionParams& p) { return RegionOf(p); }
 WARPMAP_PARTITION(partitionParams, key, value, u32, region_of)
 WARPMAP_PARTITION_WITHIN(partitionParams, key, value, region_of)
 

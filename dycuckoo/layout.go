@@ -82,14 +82,16 @@ const (
 	leastList                        = 15
 	blockList                        = 1 << 10 // items that a block of a GPU lists before it adds them to all
 	refineGroup, moveGroup           = 8, 4    // lanes of a GPU that look for a path together, and that displace
-	// Of the inserts of staged.cu: how many items of a block may be left to the next way of inserting them, for with more, all are gone over
-	// once more; what bounds a block's shared memory beside the copies of stretches, which staged.cu asserts; the lanes that work on one key; and
-	// the bytes of a Fill.
-	stagedList, stagedFixed, stagedGroup, fillBytes = 3 << 10, 28 << 10, 1, 4
+	// Of the inserts of staged.cu: what bounds a block's shared memory beside what its launch names, which staged.cu asserts; the bytes of a Fill; and
+	// a bound for the rows of a block that are listed, which have numbers of 16 bits.
+	stagedFixed, fillBytes, stagedMost = 3 << 10, 4, 1<<16 - 1
 	// A Fill is what a bucket had before, from bit fillWas on, and what it has.
 	fillWas = 16
-	// stagedThreads is the threads of a block of staged.cu that has a multiprocessor to itself.
-	stagedThreads = 1024
+	// stagedThreads is the threads of a block of staged.cu that has a multiprocessor to itself; stagedSlots the most slots of a bucket there; and
+	// stagedBlocks how many blocks share a multiprocessor at most.
+	stagedThreads, stagedSlots, stagedBlocks = 1024, 16, 3
+	// blockReserve is the shared memory that a GPU takes for itself of each block's.
+	blockReserve = 1 << 10
 	// rangedFrom is from how many bytes of buckets on a subtable lies in ranges, which are of whole granules on a GPU and on the CPU; reach is how
 	// many times its size is reserved, so that it is copied at each sixth doubling.
 	rangedFrom              = 32 << 20
@@ -164,6 +166,20 @@ func (c config) check(cas128 bool) error {
 		return fmt.Errorf("dycuckoo: a bucket of %d bytes has no room for two keys of %d bytes", c.bucketBytes, c.keyBytes)
 	}
 	return nil
+}
+
+// stagedBytes is the shared memory of the copy of a bucket.
+func (c config) stagedBytes() int { return c.bucketBytes + filterBits/8 + fillBytes }
+
+// stagedLists is how a block's lists follow from its shared memory, and from the slots of its region: for so many rows each, of 16 bits. Half the
+// slots are enough for batches that replace pairs: a quarter of the buckets is full. In an empty table, fewer rows come to a bucket that is full: at a
+// load of 0.85, one in 12 where buckets have 8 slots, and one in 7 where they have 4.
+func (c config) stagedLists(room, slots int, empty bool) (listed int, ok bool) {
+	listed = min(room/(2*2), slots) &^ 1
+	if empty {
+		return listed, listed >= slots/min(12, c.slots()*3/2)
+	}
+	return listed, listed >= slots/2
 }
 
 // header is the C++ struct that a kernel names a table's type by.
@@ -272,6 +288,10 @@ type stagedParams struct {
 	Rows   frame.Placing
 	Starts uint64 // address of u64, one a region and one more: where its rows begin
 	Shift  uint64 // there are 2^Shift regions
+	// The first Larger subtables have two stretches in a region, the others one.
+	Larger uint64
+	// Listed is how many rows a block can list in shared memory whose home has no slot, and half of it how many others: see stagedLists.
+	Listed uint64
 	// List and Limit are as in insertParams: rows are listed for refine.
 	List, Limit uint64
 	// Empty is 1 where no pair is in. Refresh is 1 where the filters are to be set anew, for another Tilt.
@@ -354,9 +374,8 @@ func defines() []device.Define {
 		{Name: "DYCUCKOO_LIST_HEAD", Value: listHead},
 		{Name: "DYCUCKOO_REFINE_GROUP", Value: refineGroup},
 		{Name: "DYCUCKOO_MOVE_GROUP", Value: moveGroup},
-		{Name: "DYCUCKOO_STAGED_LIST", Value: stagedList},
 		{Name: "DYCUCKOO_STAGED_FIXED", Value: stagedFixed},
-		{Name: "DYCUCKOO_STAGED_GROUP", Value: stagedGroup},
+		{Name: "DYCUCKOO_STAGED_MOST", Value: stagedMost},
 		{Name: "DYCUCKOO_FILL_BYTES", Value: fillBytes},
 		{Name: "DYCUCKOO_FILL_WAS", Value: fillWas},
 		{Name: "DYCUCKOO_FIND", Value: int(table.OpFind)},

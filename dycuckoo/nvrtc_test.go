@@ -42,7 +42,7 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 		c := &core{opts: v.o, cfg: config{keyBytes: v.w.Key, valueBytes: v.w.Value}}
 		must(t, c.opts.complete(info, &c.cfg))
 		programs := []*device.Program{c.program("dycuckoo", kernelsCU)}
-		if c.cfg.layout == Packed {
+		if c.cfg.layout != PackedLocked && c.cfg.slots() <= stagedSlots {
 			programs = append(programs, c.stagedProgram())
 		}
 		if i == 0 || v.w.Value == 4 {

@@ -16,6 +16,7 @@ var stagedCU string
 type staged struct {
 	rule              frame.Stretches
 	late              frame.Late
+	mostListed        int // rows of a block: bounded in tests alone
 	replacing, adding device.Kernel[stagedParams]
 }
 
@@ -40,23 +41,16 @@ func (c *core) partitionParams(t Table) func(rows frame.Partition) any {
 func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b frame.Rows, empty bool) (taken int64, err error) {
 	s := &c.staged
 	shift := c.stretchesOf()
-	if c.cfg.layout != Packed || b.Flags != 0 || p.Rows.Attempt != 0 || shift < 1 || shift >= stretchBits {
+	if c.cfg.layout == PackedLocked || c.cfg.slots() > stagedSlots || b.Flags != 0 || p.Rows.Attempt != 0 || shift < 1 || shift >= stretchBits {
 		return 0, nil
 	}
 	fine, ok := s.rule.Fine(c.regions, b.N, c.capacity(), 1<<shift, 0)
 	if !ok {
 		return 0, nil
 	}
-	share := c.step.total(c.d()) >> shift // buckets of a region
-	grid := device.Grid{Blocks: 1 << shift, Threads: stagedThreads, Shared: int(share) * (c.cfg.bucketBytes + filterBits/8 + fillBytes)}
-	most := int(c.frame.Device.Info().Shared) - stagedFixed
-	switch {
-	case grid.Shared > most:
+	grid, listed := c.stagedGrid(shift, empty)
+	if grid.Shared == 0 {
 		return 0, nil
-	case !c.frame.Device.Info().CUDA():
-		grid.Threads = frame.Threads
-	case 2*(grid.Shared+stagedFixed) < most:
-		grid.Threads = stagedThreads / 2 // for two blocks
 	}
 	if !c.loadStaged() {
 		return 0, nil
@@ -66,7 +60,7 @@ func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b fram
 		return 0, err
 	}
 	defer lease.Done()
-	q := stagedParams{Shift: uint64(shift)}
+	q := stagedParams{Shift: uint64(shift), Larger: uint64(int64(c.step) % int64(c.d())), Listed: uint64(listed)}
 	if empty {
 		q.Empty = 1
 	}
@@ -74,6 +68,7 @@ func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b fram
 		c.tilt, q.Refresh = now, 1
 	}
 	q.Table = c.table()
+	q.Table.Shift = q.Shift
 	q.List, q.Limit = list.Addr(), limit
 	rest := insertParams{Table: q.Table, List: q.List, Limit: q.Limit, Capacity: uint64(c.capacity())}
 	insert := s.replacing
@@ -105,6 +100,30 @@ func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b fram
 	p.Table, p.Rows = q.Table, p.Rows.Of(frame.Ordered{Rows: b})
 	p.Rows.N = uint64(taken)
 	return taken, c.kernel.refuseAbsent.Launch(st, c.grid(taken), &p)
+}
+
+// stagedGrid has a block for each of 2^shift regions, with lists for so many rows: as many blocks of a multiprocessor as
+// have room, so that some work while others wait. Shared is 0 where there is none for one.
+func (c *core) stagedGrid(shift int, empty bool) (grid device.Grid, listed int) {
+	info := c.frame.Device.Info()
+	share := int(c.step.total(c.d()) >> shift) // buckets of a region
+	copies, blocks := share*c.cfg.stagedBytes(), stagedBlocks
+	if !info.CUDA() {
+		blocks = 1
+	}
+	for ; blocks > 0; blocks-- {
+		room := (int(info.Shared)+blockReserve)/blocks - blockReserve - stagedFixed - copies
+		listed, ok := c.cfg.stagedLists(room, share*c.cfg.slots(), empty)
+		listed = min(listed, c.staged.mostListed)
+		if ok || blocks == 1 && listed > 0 {
+			grid = device.Grid{Blocks: 1 << shift, Threads: stagedThreads / blocks &^ 63, Shared: copies + 4*listed}
+			if !info.CUDA() {
+				grid.Threads = frame.Threads
+			}
+			return grid, listed
+		}
+	}
+	return grid, 0
 }
 
 func (c *core) stagedProgram() *device.Program {

@@ -22,6 +22,12 @@ func stageAll[K, V any](m *Map[K, V]) {
 
 // stagedHistory inserts, by batches with equal keys and reserved ones, deletes and grows, beside a Go map.
 func stagedHistory[K uint32 | uint64, V uint32 | uint64](d *device.Device, o Options, rng *rand.Rand, rows, rounds int) error {
+	return stagedHistoryOf[K, V](d, o, rng, rows, rounds, func(x uint64) K { return K(x) })
+}
+
+func wideKeyOf(x uint64) wideKey { return wideKey{x & 3, x >> 2} }
+
+func stagedHistoryOf[K comparable, V uint32 | uint64](d *device.Device, o Options, rng *rand.Rand, rows, rounds int, keyOf func(uint64) K) error {
 	m, err := New[K, V](d, o)
 	if err != nil {
 		return err
@@ -31,14 +37,17 @@ func stagedHistory[K uint32 | uint64, V uint32 | uint64](d *device.Device, o Opt
 	if rng.IntN(2) == 0 {
 		m.core.mostListed = 3
 	}
+	if rng.IntN(3) == 0 {
+		m.core.staged.mostListed = 2 << rng.IntN(8)
+	}
 	model := map[K]V{}
 	for round := range rounds {
 		keys, values := make([]K, rows+rng.IntN(100)), make([]V, rows+rng.IntN(100))
 		values = append(values, make([]V, len(keys))...)[:len(keys)]
 		for i := range keys {
-			keys[i], values[i] = K(rng.Uint64N(uint64(4*rows))), V(round<<20+i)
+			keys[i], values[i] = keyOf(rng.Uint64N(uint64(4*rows))), V(round<<20+i)
 			if i%1000 < 3 {
-				keys[i] = ^K(0) - K(i%5)
+				keys[i] = keyOf(^uint64(0) - uint64(i%5))
 			}
 		}
 		err := error(nil)
@@ -67,13 +76,13 @@ func stagedHistory[K uint32 | uint64, V uint32 | uint64](d *device.Device, o Opt
 			old, was := model[k]
 			switch {
 			case found[i] == refused[i]:
-				return fmt.Errorf("round %d: key %#x is found: %t, and refused: %t", round, k, found[i], refused[i])
+				return fmt.Errorf("round %d: key %v is found: %t, and refused: %t", round, k, found[i], refused[i])
 			case refused[i]:
 				continue
 			case round%2 == 1 && was && got[i] != old:
-				return fmt.Errorf("round %d: key %#x has %#x, and had %#x before its InsertNew", round, k, got[i], old)
+				return fmt.Errorf("round %d: key %v has %#x, and had %#x before its InsertNew", round, k, got[i], old)
 			case !(round%2 == 1 && was) && (int(got[i])>>20 != round || keys[got[i]&(1<<20-1)] != k):
-				return fmt.Errorf("round %d: key %#x has %#x, which is no value of its batch", round, k, got[i])
+				return fmt.Errorf("round %d: key %v has %#x, which is no value of its batch", round, k, got[i])
 			}
 		}
 		for i, k := range keys {
@@ -98,7 +107,7 @@ func stagedHistory[K uint32 | uint64, V uint32 | uint64](d *device.Device, o Opt
 			return fmt.Errorf("round %d: %d of %d deleted, %v", round, n, len(gone), err)
 		}
 	}
-	if m.core.staged.late == (frame.Late{}) {
+	if !m.core.staged.late.Loaded() {
 		return fmt.Errorf("nothing was staged: %d buckets", m.core.step.total(m.core.d()))
 	}
 	return nil
@@ -128,6 +137,11 @@ func TestStagedInserts(t *testing.T) {
 			full.MaxBytes = 80 << 10
 			must(t, stagedHistory[uint32, uint32](d, grows, rand.New(rand.NewPCG(1, 1)), 10000, 6))
 			must(t, stagedHistory[uint32, uint32](d, full, rand.New(rand.NewPCG(1, 2)), 10000, 4))
+			wide := grows
+			wide.Layout = Wide
+			must(t, stagedHistory[uint32, uint32](d, wide, rand.New(rand.NewPCG(1, 7)), 10000, 6))
+			wide.Bucket, wide.Capacity = 64, 1500
+			must(t, stagedHistoryOf[wideKey, uint64](d, wide, rand.New(rand.NewPCG(1, 8)), 3000, 6, wideKeyOf))
 			if name != "cpu" || testenv.Long() {
 				must(t, stagedHistory[uint64, uint64](d, grows, rand.New(rand.NewPCG(1, 3)), 5000, 4))
 				if name != "cpu" { // as much shared memory as there is
@@ -149,12 +163,17 @@ func TestStagedInserts(t *testing.T) {
 	text := stagedCU
 	defer func() { stagedCU = text }()
 	defects := map[string][2]string{
-		"a bucket that others are filling counts as full": {"if (Fill::was(fill_of(home.slots)) < C::SLOTS) return", "if ((load_relaxed(fill_of(home.slots)) & Fill::NOW) < C::SLOTS) return"},
-		"equal keys both stand":                           {"if (!twice) return now;", "return now;"},
-		"no mark of a pair that goes away":                {"            h.goes_away(stage.table);\n", ""},
+		"a bucket that others are filling counts as full": {"if (!Fill<C>::was_full(fills() + home.number)) {", "if ((load_relaxed(fills() + home.number) & 0xffff) < C::SLOTS) {"},
+		"equal keys both stand":                           {"if (now > was && perhaps_twice(b)) now", "if (false) now"},
+		"no mark of a pair that goes away":                {"                    h.goes_away(stage.table);\n", ""},
+		"no mark of a pair that is moved away":            {"        if (sub == h.other) h.goes_away(stage.table);\n", ""},
+		"a key that is away stands at home, too":          {"            if (!p.empty && is_away(h, v)) return true;", ""},
+		"pairs go away from a bucket with room":           {"        if (side && Cells<C>::look(from, h.stored, same) != Cells<C>::ALL) return false;", ""},
+		"a row that is moved for twice stands twice":      {"                if (slot[i] != GONE) once(slot[i]);", ""},
 	}
 	if !testenv.Long() {
 		delete(defects, "equal keys both stand")
+		delete(defects, "pairs go away from a bucket with room")
 	}
 	for name, c := range defects {
 		t.Run(name, func(t *testing.T) {
@@ -177,8 +196,14 @@ func TestStagedInserts(t *testing.T) {
 func stagedStress(t *testing.T, seed uint64) error {
 	rng := rand.New(rand.NewPCG(seed, 7))
 	o, rows, rounds := Options{Options: table.Options{Capacity: 3500}, Subtables: 2, Bucket: 32}, 4000, 4
-	if seed%3 == 1 {
+	switch {
+	case seed%3 == 1:
 		o.Options, rows, rounds = table.Options{MaxBytes: 36 << 10}, 3000, 2
+	case seed%6 == 2:
+		o.Layout = Wide
+	case seed%6 == 5:
+		o.Layout, o.Bucket, o.Options = Wide, 64, table.Options{MaxBytes: 110 << 10}
+		return stagedHistoryOf[wideKey, uint64](open(t, "cpu", device.WithStress(seed)), o, rng, 4000, 2, wideKeyOf)
 	}
 	return stagedHistory[uint32, uint32](open(t, "cpu", device.WithStress(seed)), o, rng, rows, rounds)
 }

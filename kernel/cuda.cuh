@@ -90,6 +90,16 @@ __device__ __forceinline__ u32 dot4(u32 a, u32 b, u32 c) {
 }
 __device__ __forceinline__ u64 multiply_high(u64 a, u64 b) { return __umul64hi(a, b); }
 
+// worked_out is x, of which the compiler does not know how it came to be: it works it out once, and not again at each use.
+__device__ __forceinline__ u64 worked_out(u64 x) {
+    asm volatile("" : "+l"(x));
+    return x;
+}
+__device__ __forceinline__ u32 worked_out(u32 x) {
+    asm volatile("" : "+r"(x));
+    return x;
+}
+
 // A stalled spinner lets other warps run.
 __device__ __forceinline__ void pause() {
     __nanosleep(40);

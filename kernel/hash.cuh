@@ -26,14 +26,14 @@ __device__ __host__ __forceinline__ u32 mueller32(u32 h) {
 }
 
 // A seedable family, of 64 bits: seeds give functions that behave as if chosen independently.
-__device__ __host__ __forceinline__ u64 seeded64(u64 key, u64 seed) {
-    return fmix64(key + 0x9e3779b97f4a7c15ull * (seed + 1));
-}
+// seeded64_plus is what all keys of a seed have in common.
+__device__ __host__ __forceinline__ u64 seeded64_plus(u64 seed) { return 0x9e3779b97f4a7c15ull * (seed + 1); }
+__device__ __host__ __forceinline__ u64 seeded64(u64 key, u64 seed) { return fmix64(key + seeded64_plus(seed)); }
 
 #if defined(WARPMAP_HOST)
 // seeded64_each is seeded64 of each word of a vector.
 template <class V> inline V seeded64_each(V h, u64 seed) {
-    h += 0x9e3779b97f4a7c15ull * (seed + 1);
+    h += seeded64_plus(seed);
     h = (h ^ h >> 33) * 0xff51afd7ed558ccdull;
     h = (h ^ h >> 33) * 0xc4ceb9fe1a85ec53ull;
     return h ^ h >> 33;

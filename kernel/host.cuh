@@ -508,6 +508,8 @@ inline u32 dot4(u32 a, u32 b, u32 c) {
     return c;
 }
 inline u64 multiply_high(u64 a, u64 b) { return (u64)((unsigned __int128)a * b >> 64); }
+inline u64 worked_out(u64 x) { return x; }
+inline u32 worked_out(u32 x) { return x; }
 
 inline void fence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 inline void fence_acq_rel() { __atomic_thread_fence(__ATOMIC_ACQ_REL); }

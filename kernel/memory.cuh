@@ -10,6 +10,13 @@ __device__ __forceinline__ void store_relaxed(u256* p, u256 v) {
     store_relaxed(&p->lo, v.lo);
     store_relaxed(&p->hi, v.hi);
 }
+#if defined(WARPMAP_SHARED) && !defined(WARPMAP_HOST)
+__device__ __forceinline__ u256 load_memory(const u256* p) { return u256{load_memory(&p->lo), load_memory(&p->hi)}; }
+__device__ __forceinline__ void store_memory(u256* p, u256 v) {
+    store_memory(&p->lo, v.lo);
+    store_memory(&p->hi, v.hi);
+}
+#endif
 __device__ __forceinline__ u256 warp_shuffle(u32 mask, u256 x, u32 from) {
     return u256{warp_shuffle(mask, x.lo, from), warp_shuffle(mask, x.hi, from)};
 }
