@@ -56,6 +56,11 @@
 // full, and 12% of those of 16. Cost: with pairs of 8 bytes, 68 bytes of streams a pair and, for those that are left
 // over, what an insert costs.
 //
+// A packed multimap takes batches with one or two rows for each key in the same way (stretch_multi.cu). It looks for no
+// key and settles nothing: what a row takes is its own. The marks have the stretch's overflow filters beside the taken
+// slots. Neighbouring rows with one key take slots in a row, at one step. Rows with reserved keys are only counted, and
+// inserted behind, because the side region may refuse them.
+//
 // Other large batches are brought in the order of the table's regions, one pass. A region is a stretch of windows that
 // the L2 cache holds, because a compare-and-swap that hits it is several times as fast as one in memory. Blocks that
 // begin in order then go through the pairs in order. The numbers are in layout.go and stretch.go.

@@ -125,6 +125,7 @@ WARPMAP_KERNEL_RESIDENT(insert, insertParams, 3) { insert_batch<Replace, false>(
 #endif
 #if WARPCORE_MULTI
 WARPMAP_KERNEL_RESIDENT(insert_multi, insertParams, 3) { insert_batch<Keep, true>(p); }
+#include "multileft.cuh"
 #endif
 
 #if !WARPCORE_CHOOSES

@@ -23,6 +23,7 @@ type stretches struct {
 	replacing, adding device.Kernel[stretchParams]
 	growing           device.Kernel[stretchParams]
 	telling, flags    device.Kernel[stretchParams] // adding, with flags; and what writes these in the end
+	multi             device.Kernel[stretchParams] // of a multimap: see stretch_multi.go
 }
 
 // stretchesFor has bounds by a model of the bytes that are moved. Growth, and batches with flags, go as before until a GPU
@@ -72,16 +73,7 @@ func (c *core) insertStretches(st *device.Stream, k inserts, p insertParams, b f
 	if empty {
 		q.Empty = 1
 	}
-	x := c.placement(tells, nil)
-	x.Regions = &fine.Regions
-	x.Params = func(rows frame.Partition) any {
-		n := uint64(windows)
-		if rows.Within == 0 {
-			n *= uint64(fine.Within)
-		}
-		return &partitionParams{Table: c.t, Rows: rows, Inverse: math.MaxUint64/n + 1}
-	}
-	taken, err = c.kernel.partition.InFineOrder(&c.frame, st, c.kernel.within, x, b, fine.Large, fine.Within, func(o frame.Ordered, starts device.Slice[uint64], spare frame.Rows) error {
+	taken, err = c.inStretchOrder(st, b, windows, fine, c.placement(tells, nil), func(o frame.Ordered, starts device.Slice[uint64], spare frame.Rows) error {
 		q.Rows = frame.Partition{Keys: o.Rows.Keys, Values: o.Rows.Values, Positions: o.Positions, N: uint64(o.Rows.N)}
 		q.Rows.Starts = starts.Addr()
 		q.LeftKeys, q.LeftValues, q.LeftPositions, q.Flags = spare.Keys, spare.Values, o.Spare, o.Rows.Flags
@@ -107,6 +99,20 @@ func (c *core) insertStretches(st *device.Stream, k inserts, p insertParams, b f
 	p.Rows = p.Rows.Of(frame.Ordered{Rows: b})
 	p.Rows.N = uint64(taken)
 	return taken, c.kernel.refuse.Launch(st, c.grid(taken), &p)
+}
+
+// inStretchOrder brings the front of a batch in the order of stretches of so many windows: see frame.Partitioner.InFineOrder.
+func (c *core) inStretchOrder(st *device.Stream, b frame.Rows, windows int64, fine frame.Fine, x frame.Placement,
+	insert func(o frame.Ordered, starts device.Slice[uint64], spare frame.Rows) error) (taken int64, err error) {
+	x.Regions = &fine.Regions
+	x.Params = func(rows frame.Partition) any {
+		n := uint64(windows)
+		if rows.Within == 0 {
+			n *= uint64(fine.Within)
+		}
+		return &partitionParams{Table: c.t, Rows: rows, Inverse: math.MaxUint64/n + 1}
+	}
+	return c.kernel.partition.InFineOrder(&c.frame, st, c.kernel.within, x, b, fine.Large, fine.Within, insert)
 }
 
 // stretchGrid has a block for each stretch of the table, of so many windows; false where the table is small, or the
@@ -160,7 +166,12 @@ func (c *core) moveStretches(st *device.Stream, old *memory) (done bool, err err
 }
 
 func (c *core) stretchProgram() *device.Program {
-	p := c.program("warpcore-stretch", stretchCU)
+	return c.sharedProgram("warpcore-stretch", stretchCU)
+}
+
+// sharedProgram is a program for stretches in shared memory.
+func (c *core) sharedProgram(name, main string) *device.Program {
+	p := c.program(name, main)
 	p.Threads = stretchThreads
 	p.Defines = append(p.Defines, device.Define{Name: "WARPMAP_SHARED", Value: 1})
 	return p
@@ -168,6 +179,11 @@ func (c *core) stretchProgram() *device.Program {
 
 // loadStretches tells whether the kernels are there.
 func (c *core) loadStretches() bool {
+	if c.multi() {
+		return c.stretch.late.Load(c.frame.Device, c.stretchMultiProgram, func(m *device.Module) error {
+			return device.Bind(m, "insert_stretch_multi", &c.stretch.multi)
+		})
+	}
 	return c.stretch.late.Load(c.frame.Device, c.stretchProgram, func(m *device.Module) error {
 		err := errors.Join(device.Bind(m, "insert_stretch_new", &c.stretch.adding),
 			device.Bind(m, "grow_stretch", &c.stretch.growing), device.Bind(m, "tell_rows", &c.stretch.flags),

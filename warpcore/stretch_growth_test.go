@@ -287,11 +287,17 @@ func TestStretchesCompileForGPUs(t *testing.T) {
 			if err == nil && v.keyBytes+v.valueBytes > 8 && !info.CAS128 {
 				t.Skipf("%s has no 128-bit compare-and-swap", info.Compiler)
 			}
-			_, err = device.CompileFor("sm_90", c.stretchProgram())
-			if errors.Is(err, device.ErrNoNVRTC) {
-				testenv.RequireNVRTC(t, err)
+			programs := []*device.Program{c.stretchProgram()}
+			if !c.cfg.set() {
+				programs = append(programs, c.stretchMultiProgram())
 			}
-			must(t, err)
+			for _, p := range programs {
+				_, err = device.CompileFor("sm_90", p)
+				if errors.Is(err, device.ErrNoNVRTC) {
+					testenv.RequireNVRTC(t, err)
+				}
+				must(t, err)
+			}
 		})
 	}
 }
