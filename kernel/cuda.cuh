@@ -31,7 +31,7 @@
 #define WARPMAP_KERNEL_WIDE(name, P, threads, ...) WARPMAP_KERNEL_IF(name, P, WARPMAP_KERNEL_WIDE_1(name, P, threads, __VA_ARGS__))
 #define WARPMAP_KERNEL_WIDE_1(name, P, threads, ...)          \
     WARPMAP_BESIDE(name, P, threads, sizeof(__VA_ARGS__))     \
-    extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ P p)
+    extern "C" __global__ void __launch_bounds__(threads, 1024 / (threads)) name(const __grid_constant__ P p)
 
 __device__ __forceinline__ u32 thread_index() { return threadIdx.x; }
 __device__ __forceinline__ u32 block_threads() { return blockDim.x; }

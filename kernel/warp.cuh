@@ -70,11 +70,15 @@ template <int N, bool TOGETHER = false> struct tile {
         return x;
     }
     // scan gives the sum of x over the lanes before this one, and the sum over all.
-    __device__ __forceinline__ u64 scan(u64 x, u64& all) const {
-        u64 before = x;
+    __device__ __forceinline__ u64 scan(u64 x, u64& all) const { return scan_of(x, all); }
+    __device__ __forceinline__ u32 scan(u32 x, u32& all) const { return scan_of(x, all); }
+
+  private:
+    template <class T> __device__ __forceinline__ T scan_of(T x, T& all) const {
+        T before = x;
 #pragma unroll
         for (int d = 1; d < N; d *= 2) {
-            u64 y = shuffle(before, rank() >= d ? rank() - d : rank());
+            T y = shuffle(before, rank() >= d ? rank() - d : rank());
             if (rank() >= d) before += y;
         }
         all = shuffle(before, N - 1);

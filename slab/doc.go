@@ -77,8 +77,7 @@
 //
 // # Large batches
 //
-// An insert of millions of pairs into a Map or a Set much larger than the L2 cache need not touch memory at random. What
-// follows is not chosen before a GPU has measured it (stretchesMeasured); until then pairs go in by regions, as below. The
+// An insert of millions of pairs into a Map or a Set much larger than the L2 cache need not touch memory at random. The
 // base slabs of a stretch of buckets are consecutive memory, 32 or 48 KB, which fits the shared memory of a block. Two
 // passes bring the pairs in the order of stretches. Then a block for each stretch reads its base slabs, puts the pairs
 // into them, and writes them back (stretch.cu). Memory sees streams alone. Into a table that never had pairs, nothing

@@ -25,18 +25,11 @@ type stretches struct {
 // stretchesFor has bounds by a model of the bytes that are moved, where a row that is left over costs twice what it
 // costs otherwise.
 func stretchesFor(info device.Info) stretches {
-	s := stretches{rule: frame.StretchesFor(info, 1, 2), leftMost: 4, bytes: stretchBytes, larger: stretchLarger}
-	if !stretchesMeasured {
-		s.rule.MinRows = math.MaxInt64
-	}
-	return s
+	return stretches{rule: frame.StretchesFor(info, 1, 2), leftMost: 4, bytes: stretchBytes, larger: stretchLarger}
 }
 
 // bucketRows is how many rows a batch has at least for each bucket: all base slabs are read and written.
 const bucketRows = 2
-
-// stretchesMeasured tells whether a GPU has shown that stretches are faster there. Before that no batch goes in by them.
-const stretchesMeasured = false
 
 // leftShare: on average, one row in so many at most is left over, so the grid for these is as for so many.
 const leftShare = 8

@@ -71,6 +71,7 @@ type core struct {
 		within                 frame.Within
 	}
 	staged  staged
+	stretch stretches
 	regions frame.Regions
 	far     far
 	room    room
@@ -142,6 +143,7 @@ func (c *core) begin() error {
 	c.regions = frame.RegionsFor(c.frame.Device.Info(), regionsFrom, regionRows)
 	info := c.frame.Device.Info()
 	c.staged.rule = frame.StretchesFor(info, 16, int64(info.Multiprocessors))
+	c.stretch = stretches{rule: frame.StretchesFor(info, 8, int64(info.Multiprocessors)), bytes: stretchBytes, larger: stretchLarger}
 	if c.room, err = c.roomFor(); err != nil {
 		return err
 	}
@@ -160,7 +162,7 @@ func (c *core) compile() error {
 		return err
 	}
 	k := &c.kernel
-	if c.cfg.ordered() {
+	if c.cfg.sorted() {
 		var wrong error
 		k.partition, err = frame.NewPartitioner[partitionParams](c.frame.Device, m)
 		k.within, wrong = frame.NewWithin[partitionParams](m)
@@ -168,7 +170,7 @@ func (c *core) compile() error {
 			return err
 		}
 	}
-	err = errors.Join(k.replacing.bind(m, ""), k.adding.bind(m, "_new"), device.Bind(m, "refuse_absent", &k.refuseAbsent), device.Bind(m, "mixed", &k.mixed),
+	err = errors.Join(k.replacing.bind(m, "", c.cfg.stretches()), k.adding.bind(m, "_new", c.cfg.stretches()), device.Bind(m, "refuse_absent", &k.refuseAbsent), device.Bind(m, "mixed", &k.mixed),
 		device.Bind(m, "find", &k.find), device.Bind(m, "erase", &k.erase),
 		device.Bind(m, "rehash", &k.rehash), device.Bind(m, "export_pairs", &k.export), device.Bind(m, "probe_lengths", &k.probes))
 	return errors.Join(err, frame.AheadOfFinds(c.opts.Work, k.find))
@@ -321,10 +323,13 @@ func (c *core) grid(n int64) device.Grid { return c.frame.Grid(n, blocks) }
 func (c *core) size() (capacity, live int64) { return c.capacity(), c.live() }
 
 // insertKernels are those of Insert or of InsertNew. Without `left` they put all rows in one by one: there are none for stages and panes.
-type insertKernels struct{ insert, left device.Kernel[insertParams] }
+type insertKernels struct{ insert, left, listed device.Kernel[insertParams] }
 
-func (k *insertKernels) bind(m *device.Module, which string) error {
-	return errors.Join(device.Bind(m, "insert"+which, &k.insert), device.Bind(m, "insert_left"+which, &k.left))
+func (k *insertKernels) bind(m *device.Module, which string, listed bool) (err error) {
+	if listed {
+		err = device.Bind(m, "insert_listed"+which, &k.listed)
+	}
+	return errors.Join(err, device.Bind(m, "insert"+which, &k.insert), device.Bind(m, "insert_left"+which, &k.left))
 }
 
 // insertion takes batches in with the kernels.
@@ -405,7 +410,7 @@ func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams,
 	}
 	return c.kernel.partition.Place(&c.frame, st, frame.Placement{
 		Regions: &c.regions, Bytes: c.bytes(c.shape), KeyBytes: c.cfg.keyBytes, ValueBytes: c.cfg.carried(), Positions: p.Rows.Refused != 0 || rows.Values == 0,
-		Params: c.partitionParams(p.Table, 0),
+		Params: c.regionParams(p.Table),
 		Launch: launch, Grid: c.grid,
 	}, p.Rows, rows)
 }

@@ -64,11 +64,19 @@
 // MixedOn has one slot a key, deletions among the other operations, and a bound on look-ups once tickets are given
 // back.
 //
-// Large batches are first brought in the order of regions, in two passes. A block takes the tickets of a region into
-// shared memory, and inserts there (staged.cu). What finds no room in its region is left to a kernel that goes on to
-// other regions. If values have other widths than 4, 8 or 16 bytes, only the keys are brought in order, that of
-// stretches of regions that the L2 cache holds, and values are read where they are. Keys of other widths than 4, 8, 16
-// or 32 bytes go in as they come.
+// Large batches are first brought in the order of stretches of buckets, in two passes. A block takes the tickets and the
+// slots of a stretch into shared memory, puts the pairs in whose first bucket is there, and writes the stretch back
+// (stretch.cu). So memory sees streams alone. Rows are left over if their first bucket is full, or sends keys on that
+// were there before. For these, a block takes the tickets of a region into shared memory, and inserts there (staged.cu).
+// What finds no room in its region is left to a kernel that goes on to other regions.
+//
+// If values have other widths than 4, 8 or 16 bytes, only keys and positions are brought in order. A block then gives
+// slots to rows in shared memory, and each value goes from its place in the batch to its slot, once, in the order of
+// slots. What is left over goes in as it comes.
+//
+// If slots are in host memory, if a batch has too few rows for all stretches, or if tickets have one bit, which does not
+// tell whether a search must go on, all rows go in by regions: memory then sees slots at random. Keys of other widths
+// than 4, 8, 16 or 32 bytes go in as they come.
 //
 // With the paper's clStash, lanes that have put their pair take on what others of their warp have left (Figure 12). It
 // stands in internal/bench/stadium alone. Kernels here only refill: a lane that is done gets the next row of the batch

@@ -15,10 +15,14 @@ template <bool REPLACE, bool LEFT = false> __device__ __forceinline__ void inser
 WARPMAP_KERNEL(insert, insertParams) { insert_batch<true>(p); }
 WARPMAP_KERNEL(insert_new, insertParams) { insert_batch<false>(p); }
 
-#if STADIUM_ORDERED
-// Brings pairs in the order of the table's regions, or of so many in a row.
+#if STADIUM_SORTED
+// Brings pairs in the order of stretches of the table: of some buckets, or of some regions.
 __device__ __forceinline__ auto part_of(const partitionParams& p) {
-    return [&p](C::key k) { return (u32)reduce(hash_key<C>(p.table, Key<C>::from(k)), p.table.regions) / (u32)p.each; };
+    return [&p](C::key k) {
+        u64 h = hash_key<C>(p.table, Key<C>::from(k)), region = reduce(h, p.table.regions);
+        if (p.each) return (u32)region / (u32)p.each;
+        return (u32)((region << p.table.shift | (h & (1u << p.table.shift) - 1)) >> p.cut);
+    };
 }
 typedef bits_of<STADIUM_VALUE_CARRIED>::type carried;
 WARPMAP_PARTITION(partitionParams, C::key, carried, u32, part_of)
@@ -36,6 +40,17 @@ template <bool REPLACE> __device__ __forceinline__ void insert_left(const insert
 }
 WARPMAP_KERNEL(insert_left, insertParams) { insert_left<true>(p); }
 WARPMAP_KERNEL(insert_left_new, insertParams) { insert_left<false>(p); }
+
+// The rows that stretches have left over, which carry no values.
+#if STADIUM_STRETCHES
+template <bool REPLACE> __device__ __forceinline__ void insert_listed(const insertParams& p) {
+    insertParams q = p;
+    q.rows.n = load_readonly(at<u32>(p.listed));
+    insert_batch<REPLACE>(q);
+}
+WARPMAP_KERNEL(insert_listed, insertParams) { insert_listed<true>(p); }
+WARPMAP_KERNEL(insert_listed_new, insertParams) { insert_listed<false>(p); }
+#endif
 
 WARPMAP_KERNEL(find, findParams) {
     answer_all(p, p.n, [](u64 i) { return i; });

@@ -104,8 +104,11 @@ struct %s {
     static constexpr int KEY_UNIT = %d, VALUE_UNIT = %d, SLOTS = %d, TICKET_BYTES = %d;
 };
 `, name, typeOf(c.keyBytes), typeOf(c.valueBytes), c.keyBytes, c.valueBytes, c.slotBytes(), c.valueOffset(), c.ticket, c.hash,
-		unit(c.keyBytes, c.slotBytes()), unit(c.valueBytes, c.valueOffset(), c.slotBytes()), c.slots(), c.ticketBytes())
+		unit(c.keyBytes, c.slotBytes()), c.valueUnit(), c.slots(), c.ticketBytes())
 }
+
+// valueUnit is what values move by.
+func (c config) valueUnit() int { return unit(c.valueBytes, c.valueOffset(), c.slotBytes()) }
 
 // typeOf is how a callback sees a key or a value of so many bytes.
 func typeOf(bytes int) string {
@@ -155,15 +158,17 @@ type insertParams struct {
 	// ByPosition, where not 0: keys are in another order than values, which stand where Rows.Positions says.
 	ByPosition uint64
 	// Exact, where not 0: pairs are counted at once, and none is tried where all slots are taken.
-	Exact uint64
-	When  uint64 // of insert_if: bytes
+	Exact  uint64
+	When   uint64 // of insert_if: bytes
+	Listed uint64 // of insert_listed: address of how many rows there are, u32
 }
 
-// partitionParams are the parameters of the kernels that bring pairs in the order of the table's regions.
+// partitionParams are the parameters of the kernels that bring pairs in the order of stretches of the table.
 type partitionParams struct {
 	Table Table
 	Rows  frame.Partition
-	Each  uint64 // regions of a part
+	Each  uint64 // regions of a part; or, if it is 0,
+	Cut   uint64 // a part has 2^Cut buckets
 }
 
 // When batches are brought in order: see frame.Regions. These are warpcore's, which have not been varied here.
@@ -172,13 +177,17 @@ const (
 	regionRows  = 1 << 18
 )
 
-// ordered tells whether batches can be brought in the order of regions, and carried how many bytes of values go with their keys: those of
-// others stay where they are. staged tells whether they may go in through shared memory.
-func (c config) staged() bool { return c.ordered() && c.carried() > 0 }
+// sorted tells whether batches can be brought in the order of parts of the table, and carried how many bytes of values
+// go with their keys: those of others stay where they are. ordered tells whether they are brought in the order of
+// regions, staged whether these may go in through shared memory, and stretches whether stretches of buckets may. A
+// ticket of one bit does not tell whether a look-up must go on.
+func (c config) sorted() bool { return slices.Contains([]int{4, 8, 16, 32}, c.keyBytes) }
 
-func (c config) ordered() bool {
-	return !c.together() && slices.Contains([]int{4, 8, 16, 32}, c.keyBytes)
-}
+func (c config) ordered() bool { return c.sorted() && !c.together() }
+
+func (c config) staged() bool { return c.sorted() && c.carried() > 0 }
+
+func (c config) stretches() bool { return c.sorted() && c.valueBytes > 0 && c.ticket > 1 }
 
 func (c config) carried() int {
 	if slices.Contains([]int{4, 8, 16}, c.valueBytes) {
@@ -196,8 +205,61 @@ type stagedParams struct {
 	Table  Table
 	First  uint64        // region of the first block
 	Rows   frame.Placing // in the order of regions
-	Starts uint64        // where the rows of each region begin: u64, one more than there are regions
+	Starts uint64        // where the rows of each region begin, u64, and behind the last; or of each stretch,
+	Per    uint64        // of which a region has 2^Per
+	Listed uint64        // u32, how many rows of each region there are; 0: all
 	Left   uint64        // bitmap of the rows that a block leaves
+}
+
+// stretchParams are the parameters of insert_stretch: each block takes a stretch of 2^Cut buckets into its shared
+// memory.
+type stretchParams struct {
+	Table  Table
+	Cut    uint64
+	Rows   frame.Placing // in the order of stretches. Where they carry no values, these are in the order of Positions
+	Starts uint64        // where the rows of each stretch begin: u64, one more than there are stretches
+	// Rows that are left over: to columns like those of Rows. Left is the address of how many there are of each region,
+	// u32, which go where the region's rows were; where rows carry no values, of all, which are in a row.
+	LeftKeys, LeftValues, LeftPositions uint64
+	Left                                uint64
+}
+
+const (
+	// stretchBytes is the shared memory of a stretch, and stretchLarger the same if so there are few enough stretches to
+	// be counted in one pass.
+	stretchBytes  = 38 << 10
+	stretchLarger = 84 << 10
+	// stretchListed is how many rows a block lists that are left over. With 512, one block less would be resident.
+	stretchListed = 448
+	// stretchFixed is the shared memory beside a stretch: the list, counters, and a kilobyte that CUDA takes.
+	stretchFixed = 4*stretchListed + 1<<10 + 64
+	// stretchThreads are those of a block, and stretchThreadsLarger of one with a larger stretch.
+	stretchThreads       = 256
+	stretchThreadsLarger = 512
+	// leastCut: fewer buckets need not have tickets and slots of whole units.
+	leastCut = 2
+)
+
+// stretchBucket is the shared memory of a bucket, of a stretch: the slots, or for each its key and its row's position;
+// the tickets; the mark; and, where values are written by parts, which of them were replaced.
+func (c config) stretchBucket() int {
+	slot, marks := c.slotBytes(), 4
+	if c.carried() == 0 {
+		slot = c.keyBytes + 4
+	}
+	if c.carried() == 0 || c.valueUnit() < c.valueBytes {
+		marks += 4
+	}
+	return c.slots()*slot + c.ticketBytes() + marks
+}
+
+// cut is the binary logarithm of how many buckets are a stretch of so many bytes at most, in a table whose regions have
+// 2^shift; negative if there is none.
+func (c config) cut(bytes, shift int) int {
+	if cut := min(bits.Len(uint(bytes/c.stretchBucket()))-1, shift); cut >= leastCut {
+		return cut
+	}
+	return -1
 }
 
 const (
@@ -297,12 +359,14 @@ const histogramBins = len(table.Stats{}.Probes)
 const lastAttempt = 2
 
 func layouts() []any {
-	return []any{Table{}, Counters{}, insertParams{}, partitionParams{}, stagedParams{}, findParams{}, mixedParams{}, slotsParams{}, listParams{}, rowsParams{}, spreadParams{}}
+	return []any{Table{}, Counters{}, insertParams{}, partitionParams{}, stagedParams{}, stretchParams{}, findParams{}, mixedParams{}, slotsParams{}, listParams{}, rowsParams{}, spreadParams{}}
 }
 
 func (c config) defines() []device.Define {
 	return append(append(frame.PartitionDefines(), frame.StatusDefines()...), []device.Define{
-		{Name: "STADIUM_ORDERED", Value: c.ordered()},
+		{Name: "STADIUM_SORTED", Value: c.sorted()},
+		{Name: "STADIUM_STRETCHES", Value: c.stretches()},
+		{Name: "STADIUM_CARRIES", Value: c.carried() > 0},
 		{Name: "STADIUM_VALUE_CARRIED", Value: max(widthStep, c.carried())},
 		{Name: "STADIUM_BEYOND_BITS", Value: beyondBits},
 		{Name: "STADIUM_FIRST_SHIFT", Value: firstShift},
@@ -317,6 +381,8 @@ func (c config) defines() []device.Define {
 		{Name: "STADIUM_ROW_BITS", Value: rowBits},
 		{Name: "STADIUM_STAGED_UNIT", Value: stagedUnit},
 		{Name: "STADIUM_STAGED_FIXED", Value: stagedFixed},
+		{Name: "STADIUM_STRETCH_LISTED", Value: stretchListed},
+		{Name: "STADIUM_STRETCH_FIXED", Value: stretchFixed},
 		{Name: "STADIUM_FIND", Value: int(table.OpFind)},
 		{Name: "STADIUM_INSERT", Value: int(table.OpInsert)},
 		{Name: "STADIUM_INSERT_NEW", Value: int(table.OpInsertNew)},

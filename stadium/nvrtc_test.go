@@ -42,6 +42,9 @@ func TestCompileForGPUs(t *testing.T) {
 		if cfg.staged() {
 			programs = append(programs, c.stagedProgram())
 		}
+		if cfg.stretches() {
+			programs = append(programs, c.stretchProgram())
+		}
 		for _, p := range testenv.Some(programs, 2) {
 			t.Run(fmt.Sprintf("%s/%d+%d/ticket=%d/%s", p.Name, cfg.keyBytes, cfg.valueBytes, cfg.ticket, arch), func(t *testing.T) {
 				testenv.Turn(t)

@@ -17,11 +17,21 @@ template <int BYTES> struct Words {
 };
 template <> struct Words<0> {};
 
+// Where slots are: in memory, or, in a program with WARPMAP_SHARED, in what a block has of them.
+struct InMemory {
+    template <class T> static __device__ __forceinline__ T load(const T* p) { return load_memory(p); }
+    template <class T> static __device__ __forceinline__ void store(T* p, T v) { store_memory(p, v); }
+};
+struct InBlock {
+    template <class T> static __device__ __forceinline__ T load(const T* p) { return load_relaxed(p); }
+    template <class T> static __device__ __forceinline__ void store(T* p, T v) { store_relaxed(p, v); }
+};
+
 // A key or a value of any size is moved unit by unit.
-template <int BYTES, int UNIT> __device__ __forceinline__ void copy(u64 to, u64 from) {
+template <int BYTES, int UNIT, class To = InMemory> __device__ __forceinline__ void copy(u64 to, u64 from) {
     typedef typename bits_of<UNIT>::type unit;
 #pragma unroll 4
-    for (int i = 0; i < BYTES / UNIT; i++) store_memory(at<unit>(to) + i, load_memory(at<unit>(from) + i));
+    for (int i = 0; i < BYTES / UNIT; i++) To::store(at<unit>(to) + i, load_memory(at<unit>(from) + i));
 }
 template <int BYTES, int UNIT> __device__ __forceinline__ void zero(u64 to) {
     typedef typename bits_of<UNIT>::type unit;
@@ -97,14 +107,14 @@ template <class C> struct Key<C, false> {
 };
 
 // same tells whether the slot at an address holds the key.
-template <class C> __device__ __forceinline__ bool same(const Key<C>& k, u64 slot) {
+template <class C, class Slots = InMemory> __device__ __forceinline__ bool same(const Key<C>& k, u64 slot) {
     typedef typename Key<C>::unit unit;
     bool equal = true;
     if constexpr (C::KEY_BYTES <= 32) {
 #pragma unroll
-        for (int i = 0; i < Key<C>::UNITS; i++) equal &= load_memory(at<unit>(slot) + i) == k.get(i);
+        for (int i = 0; i < Key<C>::UNITS; i++) equal &= Slots::load(at<unit>(slot) + i) == k.get(i);
     } else
-        for (int i = 0; i < Key<C>::UNITS && equal; i++) equal = load_memory(at<unit>(slot) + i) == k.get(i);
+        for (int i = 0; i < Key<C>::UNITS && equal; i++) equal = Slots::load(at<unit>(slot) + i) == k.get(i);
     return equal;
 }
 // A slot of 8 or 16 bytes is read whole, with the key; of others the value is read when it is wanted.
@@ -145,10 +155,10 @@ template <class C> struct Read<C, false> {
     }
     __device__ __forceinline__ void value_to(u64 row, u64 slot) const { copy<C::VALUE_BYTES, C::VALUE_UNIT>(row, slot + C::VALUE_OFFSET); }
 };
-template <class C> __device__ __forceinline__ void put_key(const Key<C>& k, u64 slot) {
+template <class C, class Slots = InMemory> __device__ __forceinline__ void put_key(const Key<C>& k, u64 slot) {
     typedef typename Key<C>::unit unit;
 #pragma unroll
-    for (int i = 0; i < Key<C>::UNITS; i++) store_memory(at<unit>(slot) + i, k.get(i));
+    for (int i = 0; i < Key<C>::UNITS; i++) Slots::store(at<unit>(slot) + i, k.get(i));
 }
 
 // A value that a lane brings: short ones are held in registers, of long ones the address of the row is.
@@ -164,19 +174,25 @@ template <class C> struct Value<C, true> {
         for (int i = 0; i < UNITS; i++) v.u[i] = load_readonly(at<unit>(row) + i);
         return v;
     }
-    __device__ __forceinline__ void put(u64 slot) const {
+    template <class Slots = InMemory> __device__ __forceinline__ void put(u64 slot) const {
 #pragma unroll
-        for (int i = 0; i < UNITS; i++) store_memory(at<unit>(slot + C::VALUE_OFFSET) + i, u[i]);
+        for (int i = 0; i < UNITS; i++) Slots::store(at<unit>(slot + C::VALUE_OFFSET) + i, u[i]);
+    }
+    __device__ __forceinline__ void give(u64 row) const {
+#pragma unroll
+        for (int i = 0; i < UNITS; i++) store_memory(at<unit>(row) + i, u[i]);
     }
 };
 template <class C> struct Value<C, false> {
     u64 row;
     __device__ __forceinline__ static Value of_row(u64 row) { return Value{row}; }
-    __device__ __forceinline__ void put(u64 slot) const { copy<C::VALUE_BYTES, C::VALUE_UNIT>(slot + C::VALUE_OFFSET, row); }
+    template <class Slots = InMemory> __device__ __forceinline__ void put(u64 slot) const {
+        copy<C::VALUE_BYTES, C::VALUE_UNIT, Slots>(slot + C::VALUE_OFFSET, row);
+    }
 };
 
 // put_pair writes a slot; one of 8 or 16 bytes whole.
-template <class C> __device__ __forceinline__ void put_pair(u64 slot, const Key<C>& k, const Value<C>& v) {
+template <class C, class Slots = InMemory> __device__ __forceinline__ void put_pair(u64 slot, const Key<C>& k, const Value<C>& v) {
     if constexpr (C::SLOT_BYTES == 8 || C::SLOT_BYTES == 16) {
         typedef typename bits_of<C::SLOT_BYTES>::type word;
         typedef typename Key<C>::unit key_unit;
@@ -191,10 +207,10 @@ template <class C> __device__ __forceinline__ void put_pair(u64 slot, const Key<
         for (int i = 0; i < Key<C>::UNITS; i++) x.k[i] = k.get(i);
 #pragma unroll
         for (int i = 0; i < Value<C>::UNITS; i++) x.v[C::VALUE_OFFSET / sizeof(value_unit) + i] = v.u[i];
-        store_memory(at<word>(slot), x.w);
+        Slots::store(at<word>(slot), x.w);
     } else {
-        put_key<C>(k, slot);
-        v.put(slot);
+        put_key<C, Slots>(k, slot);
+        v.template put<Slots>(slot);
     }
 }
 

@@ -1,6 +1,8 @@
-// Large inserts, region by region: a block has the tickets of a region in its shared memory, and nobody else has to do with its slots
-// meanwhile. Memory then sees tickets in streams, and a region's slots while they lie in the L2 cache. The program is compiled with
-// WARPMAP_SHARED: atomic operations and fences are a block's own.
+// Large inserts, region by region: a block has the tickets of a region in its shared memory, and nobody else has to do
+// with its slots meanwhile. Memory then sees tickets in streams. The rows are those that stretches of the region have
+// left over (stretch.cu), whose slots are few; or all, whose slots memory then sees at random: where slots are in host
+// memory, or a batch is small beside the table. The program is compiled with WARPMAP_SHARED: atomic operations and
+// fences are a block's own.
 #include "config.h"
 #include "stadium.cuh"
 
@@ -50,8 +52,9 @@ template <bool REPLACE> struct StagedJob {
 
 template <bool REPLACE> __device__ __forceinline__ void insert_staged(const stagedParams& p) {
     __shared__ Stage stage;
-    u64 region = p.first + block_index(), first = load_readonly(at<u64>(p.starts) + region);
-    u32 n = (u32)(load_readonly(at<u64>(p.starts) + region + 1) - first), buckets = 1u << p.table.shift, units = buckets * C::TICKET_BYTES / STADIUM_STAGED_UNIT;
+    u64 region = p.first + block_index(), first = load_readonly(at<u64>(p.starts) + (region << p.per));
+    u32 n = p.listed ? load_readonly(at<u32>(p.listed) + region) : (u32)(load_readonly(at<u64>(p.starts) + (region + 1 << p.per)) - first);
+    u32 buckets = 1u << p.table.shift, units = buckets * C::TICKET_BYTES / STADIUM_STAGED_UNIT;
     if (!n) return;
     u64 told = load_readonly(&counters(p.table)->max_probes);
     u128* tickets = (u128*)dynamic_shared();

@@ -791,7 +791,7 @@ WARPMAP_KERNEL(probe_lengths, listSlotsParams) {
         if (!x.slot) continue;
         Probe<C> q(p.lists.keys, x.k);
         u64 n = 1;
-        for (; n < q.windows && q.window != x.index / C::WINDOW; n++) q.advance();
+        for (; n < q.windows && q.window != x.index / C::WINDOW; n++) q.advance(n);
         add(at<u64>(p.histogram) + (n < WARPCORE_HISTOGRAM_BINS ? n - 1 : WARPCORE_HISTOGRAM_BINS - 1), (u64)x.count);
         add(at<u64>(p.histogram) + WARPCORE_HISTOGRAM_BINS, n * x.count);
     }

@@ -135,15 +135,16 @@ template <class C> __device__ __forceinline__ void erase_all(const findParams& p
 
 // How many windows a look-up reads to come to the slot; with FIRST_ONLY, 0 if the slot's key stands before it.
 template <bool FIRST_ONLY, class C> __device__ __forceinline__ u64 probes_to(const Table& t, const Slot<C>& s) {
+    static_assert(C::NEAR <= WARPCORE_LONG_WINDOWS, "then chains have left their neighbourhood");
     Probe<C> q(t, s.k);
-    for (u64 probes = 1; probes <= q.windows; probes++) {
+    for (u64 probes = 1; probes <= q.longest(); probes++) {
         if (!FIRST_ONLY && probes > WARPCORE_LONG_WINDOWS) return probes + q.advances_to(s.index / C::WINDOW);
         for (u32 slot = 0; slot < C::WINDOW; slot++) {
             u64 index = q.slot_index(slot);
             if (index == s.index) return probes;
             if (FIRST_ONLY && Access<C>::key_of(load_relaxed(Access<C>::word_at(q.slots, index))) == q.stored) return 0;
         }
-        q.advance();
+        q.advance(probes);
     }
     return 0;
 }

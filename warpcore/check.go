@@ -154,10 +154,10 @@ func (m *image) chain(key keyBits, side bool, only ...uint64) chain {
 	p := m.cfg.probe(&m.t, key)
 	window := uint64(m.cfg.window)
 	c := chain{first: p.first, number: map[uint64]uint64{}, ends: "it has all windows"}
-	for probes := uint64(1); probes <= p.windows; probes++ {
-		if only == nil {
+	for probes := uint64(1); probes <= m.cfg.longest(p.windows); probes++ {
+		if _, twice := c.number[p.window]; only == nil && !twice {
 			c.number[p.window] = probes
-		} else if p.window == only[0] {
+		} else if only != nil && p.window == only[0] {
 			c.number[p.window] = probes
 			return c
 		}

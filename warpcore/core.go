@@ -203,7 +203,7 @@ func newCore(d *device.Device, w frame.Width, o Options, kind table.Kind) (*core
 	if w.Err != nil {
 		return nil, w.Err
 	}
-	c := &core{cfg: config{keyBytes: w.Key, valueBytes: w.Value}, opts: o, kind: kind}
+	c := &core{cfg: config{keyBytes: w.Key, valueBytes: w.Value, far: kind == table.KindMultiMap}, opts: o, kind: kind}
 	c.frame.Why = o.Why
 	return frame.Made(c, c.frame.Open(family, d, c.begin, c.free))
 }
@@ -476,7 +476,7 @@ func (c *core) insertAs(st *device.Stream, k inserts, b frame.Rows, exact *exact
 	var left, aside int64 // rows that the last attempt refused, and those of them that have reserved keys
 	limit := tight
 	goFarther := func() bool {
-		far := exact == nil && limit < max(c.t.Main.Windows, c.t.Side.Windows)
+		far := exact == nil && limit < c.cfg.longest(max(c.t.Main.Windows, c.t.Side.Windows))
 		if far {
 			limit *= farther
 		}
@@ -484,7 +484,7 @@ func (c *core) insertAs(st *device.Stream, k inserts, b frame.Rows, exact *exact
 	}
 	settle := func(int64) (attempt uint64, err error) {
 		room := left > aside && c.filled < c.fillable()
-		if !room && aside > 0 && limit < c.t.Side.Windows {
+		if !room && aside > 0 && limit < c.cfg.longest(c.t.Side.Windows) {
 			taken, slots, err := c.sideSlots(st, 0)
 			if err != nil {
 				return 0, err
@@ -1032,7 +1032,7 @@ func (h *handle) Stats() (table.Stats, error) {
 	}, func(live int64) table.Stats {
 		longs = int64(c.long.Len())
 		return table.Stats{Len: int(live), Capacity: int(c.pairCapacity()), Tombstones: int(c.tombstones()), Bytes: int64(c.mem.Len()),
-			MaxProbes: int(min(max(c.counters.Seen.MaxProbes, probesUntold), c.t.Main.Windows))}
+			MaxProbes: int(min(max(c.counters.Seen.MaxProbes, probesUntold), c.cfg.longest(c.t.Main.Windows)))}
 	})
 	s.ScratchBytes += longs
 	return s, err

@@ -93,20 +93,18 @@ template <class MEETS, bool MULTI> __device__ __forceinline__ void insert_batch(
 template <class MEETS> __device__ __forceinline__ void insert_left(const insertParams& p) {
     WholeTile g;
     tile<32, true> warp;
-    u64 on = at<u32>(p.left)[0], n = on + at<u32>(p.left)[1], inserted = 0, reused = 0, failed = 0;
+    u64 n = at<u32>(p.left)[0], inserted = 0, reused = 0, failed = 0;
     FOR_EACH_ITEM(i, n) {
-        u64 row = i < on ? i : p.rows.n - 1 - (i - on);
         bool active = i < n;
         Insert<C, MEETS, true, false> s;
-        s.begin(p.table, active ? input_key<C>(p.rows.keys, row) : key{}, active ? input_value<C>(p.rows.values, row) : value{}, p.limit);
-        if (i < on) s.go_on();
+        s.begin(p.table, active ? input_key<C>(p.rows.keys, i) : key{}, active ? input_value<C>(p.rows.values, i) : value{}, p.limit);
         for (bool own = active; warp.any(own);)
             if (own) own = s.round(p.table, g, true);
         inserted += active && s.outcome == ADDED;
         reused += active && s.reused;
         failed += active && s.outcome == FULL;
         if (p.told && active && s.outcome == ADDED) {
-            u32 position = at<u32>(p.rows.positions)[row];
+            u32 position = at<u32>(p.rows.positions)[i];
             or_of_memory(at<u32>(p.told) + position / 32, 1u << position % 32);
         }
     }

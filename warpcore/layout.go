@@ -38,6 +38,9 @@ type config struct {
 	window               int // slots
 	hash                 int
 	bucket               int // values of a slot of a MultiBucket; 0 in other tables
+	// far says that a chain leaves its neighbourhood at once: of tables whose chains may be long, because a key has a slot for
+	// each of its values.
+	far bool
 }
 
 // set tells whether slots hold keys alone, each a word.
@@ -98,19 +101,38 @@ func (c config) check(cas128 bool) error {
 	return nil
 }
 
+// near is how many windows at the beginning of a chain are in one neighbourhood.
+func (c config) near() int {
+	if c.far {
+		return 1
+	}
+	return nearWindows
+}
+
+// longest is how many windows a chain has at most, in a region of so many: those of its neighbourhood may come twice.
+func (c config) longest(windows uint64) uint64 { return windows + uint64(c.near()) - 1 }
+
 // header is the C++ struct that a kernel names a table's type by.
 func (c config) header(name string) string {
 	return fmt.Sprintf(`#pragma once
 #include "keys.cuh"
 struct %s : Marks<%d, %d> {
     static constexpr int KEY_BYTES = %d, VALUE_BYTES = %d, SLOT_BYTES = %d, VALUE_OFFSET = %d, WINDOW = %d, HASH = %d;
-    static constexpr u32 BUCKET = %d, STASH_BYTES = %d;
+    static constexpr u32 NEAR = %d, BUCKET = %d, STASH_BYTES = %d;
     static constexpr bool PACKED = %t, SOA = %t;
     typedef bits_of<%d>::type value;
 };
-`, name, c.keyBytes, kernel.Reserved, c.keyBytes, c.valueBytes, c.slotBytes(), c.valueOffset(), c.window, c.hash, c.bucket, c.stashBytes(),
+`, name, c.keyBytes, kernel.Reserved, c.keyBytes, c.valueBytes, c.slotBytes(), c.valueOffset(), c.window, c.hash, c.near(), c.bucket, c.stashBytes(),
 		c.layout == Packed, c.layout == SoA, max(4, c.valueBytes)) // a set's is never read
 }
+
+// Neighbourhoods: the windows of a region lie in rows of so many, of which the last may be shorter. The first windows of a
+// chain are in one, so that a block that has it in shared memory can put a pair into any of them.
+const (
+	neighbourhood = 64 // windows, a power of two
+	nearWindows   = 16 // of a chain
+	nearShift     = 10 // where the hash's bits stand that say how far on the next of them is
+)
 
 // Region is an array of windows × window slots. The number of windows is a prime (or 1), so that double hashing visits
 // every window once.
@@ -167,11 +189,9 @@ type insertParams struct {
 	When  uint64 // of the program of batches with a condition: bytes
 	// Reserved, of insert_multi: only rows with reserved keys are inserted.
 	Reserved uint64
-	// Left, of insert_left, is the address of two u32: how many rows go on with their second windows, from row 0 on, and how
-	// many begin with their first, from row N-1 on downwards.
-	Left uint64
-	Told uint64 // of insert_left: see stretchParams
-	Ones uint64 // of update_sums: the values are numbers of rows, in all no more than mostCounted
+	Left     uint64 // of insert_left: the address of how many rows there are, u32
+	Told     uint64 // of insert_left: see stretchParams
+	Ones     uint64 // of update_sums: the values are numbers of rows, in all no more than mostCounted
 }
 
 // combineParams are the parameters of combine_rows: Rows in the order of small parts, with Starts. Counters.Exported becomes how many rows are left.
@@ -220,9 +240,12 @@ func (c config) movedRows() int { return togetherBytes / (c.keyBytes + 8 + 3*4) 
 type partitionParams struct {
 	Table Table
 	Rows  frame.Partition
-	// Inverse, if not 0, is 2⁶⁴ / n + 1: then parts are stretches of n windows, exactly.
+	// Inverse, if not 0, is 2^inverseBits / n, rounded up: then parts are stretches of n neighbourhoods, exactly.
 	Inverse uint64
 }
+
+// inverseBits: a window's number, and a stretch's neighbourhoods, are so small that the quotient is exact.
+const inverseBits = 38
 
 // stretchParams are the parameters of insert_stretch: Rows in the order of stretches, with Starts. grow_stretch has Old
 // and, of Rows, N, which says for how many pairs there is room where they go that are left over.
@@ -240,7 +263,7 @@ type stretchParams struct {
 
 const (
 	stretchBytes   = 32 << 10 // of shared memory, of a stretch
-	stretchListed  = 1 << 9   // rows that a block lists whose first windows are full
+	stretchListed  = 1 << 9   // rows that a block lists whose first windows are full: a multiple of its threads
 	stretchThreads = 256      // of a block
 	stretchBeside  = 4 << 10  // of shared memory: orders of slots, counters, what block-wide functions have
 )
@@ -248,14 +271,14 @@ const (
 // stretchFixed is the shared memory of a block beside its stretch: listed rows, orders of slots, and what is small.
 func (c config) stretchFixed() int { return stretchListed*(c.keyBytes+c.valueBytes) + stretchBeside }
 
-// stretchWindows is how many windows are a stretch of so many bytes at most, with what is beside them: a multiple of 8.
-// 0 says that the kernel is not for these windows.
+// stretchWindows is how many windows are a stretch of so many bytes at most, with what is beside them: whole
+// neighbourhoods. 0 says that the kernel is not for these windows.
 func (c config) stretchWindows(most int, tells bool) int64 {
 	bytes := c.window * c.slotBytes()
 	if c.layout != Packed || c.bucket > 0 || c.window > 16 || bytes%16 != 0 {
 		return 0
 	}
-	return int64(most / (bytes + c.stretchMarks(tells)) &^ 7)
+	return int64(most / (bytes + c.stretchMarks(tells)) / neighbourhood * neighbourhood)
 }
 
 // stretchMarks is what a block has in shared memory beside each window: its mark and, where rows are told whether their
@@ -409,6 +432,9 @@ func defines(set bool) []device.Define {
 	return append(append(frame.PartitionDefines(), frame.StatusDefines()...), []device.Define{
 		{Name: "WARPCORE_PROBES_UNTOLD", Value: probesUntold},
 		{Name: "WARPCORE_OVERFLOW_BITS", Value: overflowBits},
+		{Name: "WARPCORE_NEIGHBOURHOOD", Value: neighbourhood},
+		{Name: "WARPCORE_NEAR_SHIFT", Value: nearShift},
+		{Name: "WARPCORE_INVERSE_BITS", Value: inverseBits},
 		{Name: "WARPCORE_OVERFLOW_SHIFT", Value: overflowShift},
 		{Name: "WARPCORE_SECTOR_BYTES", Value: sectorBytes},
 		{Name: "WARPCORE_HISTOGRAM_BINS", Value: histogramBins},
@@ -417,6 +443,7 @@ func defines(set bool) []device.Define {
 		{Name: "WARPCORE_OFTEN", Value: often},
 		{Name: "WARPCORE_SHARED_BINS", Value: sharedBins},
 		{Name: "WARPCORE_STRETCH_LISTED", Value: stretchListed},
+		{Name: "WARPCORE_STRETCH_THREADS", Value: stretchThreads},
 		{Name: "WARPCORE_STRETCH_BESIDE", Value: stretchBeside},
 		{Name: "WARPCORE_SET", Value: set},
 		{Name: "WARPCORE_MAP", Value: !set},
@@ -515,12 +542,13 @@ type probe struct {
 	side                  bool
 	stored                keyBits
 	window, step, windows uint64
+	number, near, hop     uint64 // of the window, from 1 on; how many are in a neighbourhood; and how far on the next of these is
 	first                 uint64 // slot of a window that comes first
 	overflow              uint64 // bit of a window's overflow filter
 }
 
 func (c config) probe(t *Table, key keyBits) probe {
-	p := probe{windows: t.Main.Windows}
+	p := probe{windows: t.Main.Windows, number: 1, near: uint64(c.near())}
 	if p.stored, p.side = c.alias(key); p.side {
 		p.windows = t.Side.Windows
 	}
@@ -532,6 +560,7 @@ func (c config) probe(t *Table, key keyBits) probe {
 	p.window = kernel.Reduce(h, p.windows)
 	p.first = h & uint64(c.window-1)
 	p.overflow = h >> overflowShift & (overflowBits - 1)
+	p.hop = h>>nearShift&(neighbourhood-1) | 1
 	if p.windows > 1 {
 		p.step = 1 + kernel.Reduce(kernel.Seeded64(h, t.Seed), p.windows-1)
 	}
@@ -539,6 +568,11 @@ func (c config) probe(t *Table, key keyBits) probe {
 }
 
 func (p *probe) advance() {
+	if p.number++; p.number <= p.near {
+		begin := p.window &^ (neighbourhood - 1)
+		p.window = begin + (p.window-begin+p.hop)%min(neighbourhood, p.windows-begin)
+		return
+	}
 	p.window += p.step
 	if p.window >= p.windows {
 		p.window -= p.windows
@@ -694,7 +728,7 @@ func hints(windows int64) int64 {
 // bucketConfig is the table under a MultiBucket: slots of a key, how many values the slot can still get (u32, right behind the key, counting
 // down from all ones), and so many values. 0 is the default.
 func bucketConfig(keyBytes, valueBytes, bucket int) config {
-	c := config{keyBytes: keyBytes, valueBytes: valueBytes, layout: AoS, bucket: max(1, bucket)}
+	c := config{keyBytes: keyBytes, valueBytes: valueBytes, layout: AoS, bucket: max(1, bucket), far: true}
 	if bucket == 0 {
 		slot := bucketSlot
 		if valueBytes == 16 {
@@ -764,7 +798,7 @@ func (c listConfig) header() int { return (headerBytes + c.valueBytes - 1) / c.v
 // keyConfig is the table of keys under a BucketList: slots of 16 bytes, or 32 with keys of 8, of which the key, how many values the
 // list can still get (u32, right behind the key), and the word of its last bucket (u64, at valueOffset).
 func keyConfig(keyBytes, hash int) config {
-	c := config{keyBytes: keyBytes, valueBytes: 2 * keyBytes, layout: AoS, hash: hash}
+	c := config{keyBytes: keyBytes, valueBytes: 2 * keyBytes, layout: AoS, hash: hash, far: true}
 	c.window = windowBytes / c.slotBytes()
 	return c
 }
@@ -775,11 +809,11 @@ func (c config) listHeader(name string, l listConfig) string {
 #include "keys.cuh"
 struct %s : Marks<%d, %d> {
     static constexpr int KEY_BYTES = %d, VALUE_BYTES = %d, SLOT_BYTES = %d, VALUE_OFFSET = %d, WINDOW = %d, HASH = %d;
-    static constexpr u32 HEADER = %d;
+    static constexpr u32 NEAR = %d, HEADER = %d;
     static constexpr bool PACKED = false, SOA = false;
     typedef bits_of<VALUE_BYTES>::type value;
 };
-`, name, c.keyBytes, kernel.Reserved, c.keyBytes, l.valueBytes, c.slotBytes(), c.valueOffset(), c.window, c.hash, l.header())
+`, name, c.keyBytes, kernel.Reserved, c.keyBytes, l.valueBytes, c.slotBytes(), c.valueOffset(), c.window, c.hash, c.near(), l.header())
 }
 
 // bucket is a bucket's word.

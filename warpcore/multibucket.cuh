@@ -275,7 +275,7 @@ template <class C, class Tile> struct PutWindows {
             filled = 0;
         }
         if (leaves && !asks) {
-            p.advance();
+            p.advance(probes);
             probes++;
         }
         return arrive(g, busy, asks);

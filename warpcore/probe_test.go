@@ -46,13 +46,13 @@ WARPMAP_KERNEL(probe, warpcore::probeTestParams) {
         u64 index = q.slot_index(config::WINDOW - 1);
         at<warpcore::probeStep>(p.out)[i * p.steps + s] = warpcore::probeStep{low_of(q.stored), high_of(q.stored), q.first_slot(), q.window, q.window_address(), index,
             (u64)Access<config>::word_at(q.slots, index), q.overflow_bit()};
-        q.advance();
+        q.advance(s + 1);
     }
 }`
 
 // Go's probe sequence is the kernels', and neither loses bits where a table has more than 2³² windows.
 func TestProbeTwin(t *testing.T) {
-	const steps = 5
+	const steps = nearWindows + 4
 	rng := rand.New(rand.NewPCG(1, 1))
 	for _, name := range []string{"cpu", "cuda:0"} {
 		for _, cfg := range []config{
@@ -60,6 +60,7 @@ func TestProbeTwin(t *testing.T) {
 			{keyBytes: 8, valueBytes: 16, layout: AoS, window: 1, hash: kernel.HashMueller},
 			{keyBytes: 8, valueBytes: 8, layout: SoA, window: 32, hash: kernel.HashIdentity},
 			{keyBytes: 16, layout: Packed, window: 4},
+			{keyBytes: 4, valueBytes: 4, layout: SoA, window: 4, far: true},
 		} {
 			t.Run(fmt.Sprintf("%s/%+v", name, cfg), func(t *testing.T) {
 				d, err := device.Open(name)
@@ -125,23 +126,33 @@ func TestProbeTwin(t *testing.T) {
 	}
 }
 
-// A probe sequence visits every window once before it comes to one again.
+// A probe sequence visits every window, and its first windows are in one neighbourhood. Of a multimap, whose chains leave it
+// at once, each comes once before one comes again.
 func TestProbeVisitsAll(t *testing.T) {
-	cfg := config{keyBytes: 8, valueBytes: 8, window: 4}
 	for _, slots := range []int64{1, 5, 9, 100, 3000} {
-		windows := uint64(windowsFor(slots, cfg.window))
-		if int64(windows)*int64(cfg.window) < slots {
+		windows := uint64(windowsFor(slots, 4))
+		if int64(windows)*4 < slots {
 			t.Fatalf("%d windows for %d slots", windows, slots)
 		}
-		for key := range uint64(50) {
-			q := cfg.probe(&Table{Main: Region{Windows: windows}}, keyBits{lo: key})
-			seen := map[uint64]bool{}
-			for range windows {
-				if q.window >= windows || seen[q.window] {
-					t.Fatalf("%d windows, key %d: window %d", windows, key, q.window)
+		for _, cfg := range []config{{keyBytes: 8, valueBytes: 8, window: 4}, {keyBytes: 8, valueBytes: 8, window: 4, far: true}} {
+			for key := range uint64(50) {
+				q := cfg.probe(&Table{Main: Region{Windows: windows}}, keyBits{lo: key})
+				seen, home := map[uint64]bool{}, q.window/neighbourhood
+				whole := (home+1)*neighbourhood <= windows
+				for number := range cfg.longest(windows) {
+					near := number < uint64(cfg.near())
+					switch {
+					case q.window >= windows, near && q.window/neighbourhood != home:
+						t.Fatalf("%d windows, key %d: window %d", windows, key, q.window)
+					case seen[q.window] && (cfg.far || near && whole):
+						t.Fatalf("%d windows, key %d: window %d comes twice", windows, key, q.window)
+					}
+					seen[q.window] = true
+					q.advance()
 				}
-				seen[q.window] = true
-				q.advance()
+				if len(seen) != int(windows) {
+					t.Fatalf("%d windows, key %d: %d are visited", windows, key, len(seen))
+				}
 			}
 		}
 	}

@@ -1,9 +1,13 @@
-// Large batches, stretch by stretch: a block takes a stretch of windows into shared memory, puts those pairs there whose first windows lie in it,
-// and writes it back. So memory sees streams alone. A pair whose first window is full is left over: it goes on a list, for a kernel of kernels.cu.
+// Large batches, stretch by stretch: a block takes a stretch of windows, which are whole neighbourhoods, into shared memory, puts those pairs there whose
+// first windows lie in it, and writes it back. So memory sees streams alone. A pair for which the first windows of its chain, which are in one
+// neighbourhood, have no room is left over: it goes on a list, for a kernel of kernels.cu.
 //
 // Windows are shared words here that lanes change one at a time: Mark says which slots of a window are taken. A row looks for its key among
 // those that were there before, takes the first free slot of its order with one atomic operation, and writes its pair. So rows of one key
 // may stand beside one another, until all rows have come: then each window is looked at once, and one pair of a key stays.
+//
+// Rows that find their window full are listed, and go on together, a window in a round. In each round they see what was settled by the one before: so
+// rows of one key go on from the same windows in the same rounds, and none is put into a later window than another.
 //
 // A row may look at a window while others write into it. It may see their pairs or not: what it asks is whether its key is there from before, and
 // if it misses its key among those that come with it, both stand, until the window is settled.
@@ -21,7 +25,7 @@ typedef View<C, 1, C::WINDOW> Window;
 
 constexpr u32 LISTED = WARPCORE_STRETCH_LISTED, WINDOW_BYTES = C::WINDOW * C::SLOT_BYTES;
 
-// A window's mark: the slots that are taken, and above them those that were before the batch. A tombstone is taken only where the window has
+// A window's mark: the slots that are taken, and above them those that were when it was settled last, or before the batch. A tombstone is taken only where the window has
 // no empty slot, for the key of a row may stand behind such a window.
 struct Mark {
     static constexpr u32 ALL = (1u << C::WINDOW) - 1, WAS = 16;
@@ -66,24 +70,30 @@ template <bool TELLS> struct Stage {
     key k[LISTED];
     value v[C::VALUE_BYTES ? LISTED : 1];
     u32 position[TELLS ? LISTED : 1];
-    u32 on, begin, base[2]; // of these, those that go on with their second window, and that begin anew; and where both go
+    u32 goes_on[C::NEAR]; // whether any row does behind a round
+    u32 left, base;       // rows that leave, and where they go
+    u32 added, reused;
+    __device__ __forceinline__ void begin() { // for all threads
+        if (thread_index() < C::NEAR) goes_on[thread_index()] = 0;
+        if (thread_index() == 0) full = left = added = reused = 0;
+    }
     __device__ __forceinline__ void list(u32 i, key row, value of, u32 from) {
         k[i] = row;
         if constexpr (C::VALUE_BYTES > 0) v[i] = of;
         if constexpr (TELLS) position[i] = from;
     }
+    __device__ __forceinline__ u32 listed() const { return full < LISTED ? full : LISTED; }
     __device__ __forceinline__ u32 position_of(u32 i) const { return TELLS ? position[i] : 0; }
     __device__ __forceinline__ value value_of(u32 i) const {
         if constexpr (C::VALUE_BYTES == 0) return value{};
         else return v[i];
     }
-    // reserve has room in memory for those that leave; `to` is the address of how many there are, see insertParams. All threads call it.
+    // reserve has room in memory for those that leave, behind others; `to` is the address of how many these are. All threads call it.
     __device__ __forceinline__ void reserve(u64 to) {
-        u32 rows = thread_index() == 0 ? on : thread_index() == 1 ? begin : 0;
-        if (rows) base[thread_index()] = add_in_memory(at<u32>(to) + thread_index(), rows);
+        block_sync();
+        if (thread_index() == 0 && left) base = add_in_memory(at<u32>(to), left);
         block_sync();
     }
-    u32 added, reused;
 };
 static_assert(sizeof(Stage<true>) + 1024 <= LISTED * (C::KEY_BYTES + C::VALUE_BYTES) + WARPCORE_STRETCH_BESIDE,
               "beside what block-wide functions have");
@@ -96,14 +106,14 @@ template <bool REPLACE, bool TELLS> struct StretchJob {
     u32 windows;
     u64 copy; // of its slots
     u32 *marks, *rows; // rows: of slots, their positions
-    u32 added, reused;
+    u32 added, reused, longest; // longest: chain, if it must be told
     static constexpr u32 IN_FLIGHT = 4;
     key k[IN_FLIGHT]; // rows of this thread
     value v[IN_FLIGHT];
     u32 position[IN_FLIGHT];
 
     __device__ __forceinline__ StretchJob(const stretchParams& p, Stage<TELLS>& stage, u64 first)
-        : p(p), stage(stage), from(block_index() * p.windows), first(first), copy((u64)dynamic_shared()), added(0), reused(0) {
+        : p(p), stage(stage), from(block_index() * p.windows), first(first), copy((u64)dynamic_shared()), added(0), reused(0), longest(0) {
         windows = (u32)(p.table.main.windows - from < p.windows ? p.table.main.windows - from : p.windows);
         marks = (u32*)(copy + p.windows * WINDOW_BYTES);
         rows = marks + p.windows;
@@ -147,9 +157,12 @@ template <bool REPLACE, bool TELLS> struct StretchJob {
         if (C::marks(k)) return false;
         Probe<C> h(p.table, k);
         u32 window = (u32)(h.window - from);
-        u32* mark = marks + window;
-        if (!p.empty && load_relaxed(mark) >> Mark::WAS && there(window, k, v)) return true;
-        u32 slot = Mark::take(mark, h.first_slot());
+        if (!p.empty && load_relaxed(marks + window) >> Mark::WAS && there(window, k, v)) return true;
+        return take(window, h.first_slot(), k, v, position);
+    }
+    // take puts a pair into a free slot of a window, if there is one.
+    __device__ __forceinline__ bool take(u32 window, u32 first_slot, key k, value v, u32 position) {
+        u32 slot = Mark::take(marks + window, first_slot);
         if (slot == C::WINDOW) return false;
         u64 index = (u64)window * C::WINDOW + slot;
         if (!p.empty) reused += A::key_of(load_relaxed(A::word_at(copy, index))) == C::TOMBSTONE;
@@ -164,53 +177,82 @@ template <bool REPLACE, bool TELLS> struct StretchJob {
             for (; slots; slots &= slots - 1) tell(rows[window * C::WINDOW + (u32)lowest_bit(slots)]);
     }
 
-    // Rows that find their window full are listed, and looked at again when all rows have come. Those that are too many for the list have a key of which
-    // there are many, or belong to a table that is nearly full.
+    // Rows that find their window full are listed. Those that are too many for the list have a key of which there are many, or belong to a
+    // table that is nearly full.
     __device__ __forceinline__ void list(key k, value v, u32 position) {
         u32 n = add(&stage.full, 1u);
         if (n < LISTED) stage.list(n, k, v, position);
-        else if (C::marks(k) || !there((u32)(Probe<C>(p.table, k).window - from), k, v))
-            leave(false, add_in_memory(at<u32>(p.left) + 1, 1u), k, v, position);
+        else if (C::marks(k) || !there((u32)(Probe<C>(p.table, k).window - from), k, v)) leave(add_in_memory(at<u32>(p.left), 1u), k, v, position);
     }
     // leave gives a row to the kernel that comes behind.
-    __device__ __forceinline__ void leave(bool on, u32 number, key k, value v, u32 position = 0) const {
-        u64 to = on ? number : p.rows.n - 1 - number;
+    __device__ __forceinline__ void leave(u32 to, key k, value v, u32 position = 0) const {
         at<key>(p.left_keys)[to] = k;
         output_value<C>(p.left_values, to, v);
         if constexpr (TELLS) at<u32>(p.left_positions)[to] = position;
     }
-    // look tells what becomes of a listed row once all windows are settled: it is in, or goes on with its second window, which its first is marked for, or
-    // begins anew, because its window has room again or a tombstone.
-    enum Left { IN, ON, BEGINS };
-    __device__ __forceinline__ Left look(key k, value v) const {
-        if (C::marks(k)) return BEGINS;
-        Probe<C> h(p.table, k);
-        u32 window = (u32)(h.window - from);
-        if ((load_relaxed(marks + window) & Mark::ALL) != Mark::ALL) return BEGINS;
-        Window w;
-        w.load(true, copy + window * WINDOW_BYTES, 0);
-        if (there(w, window, k, v)) return IN;
-        if (!p.empty && w.matches(C::TOMBSTONE)) return BEGINS;
-        mark(h);
-        return ON;
-    }
-    // mark notes that a key goes past its first window.
+    // mark notes that a key goes past a window.
     static __device__ __forceinline__ void mark(const Probe<C>& h) {
         u64 bit = h.overflow_bit();
         and_of_memory(at<u32>(h.overflow) + bit / 32, ~(1u << (bit & 31)));
     }
-    // leave_listed is for all threads.
-    __device__ __forceinline__ void leave_listed() {
-        u32 n = stage.full < LISTED ? stage.full : LISTED;
-        for (u32 turn = 0; turn < n; turn += block_threads()) {
-            if (thread_index() == 0) stage.on = stage.begin = 0;
+    // step is a listed row's part in a round: `at` is its window, and number that of its chain. One that has room is taken only where it had when it
+    // was settled last, or where the row came to it in this round. WAITS: for the next round.
+    enum Step { IN, WAITS, LEAVES };
+    __device__ __forceinline__ Step step(u32& at, u32& number, key k, value v, u32 position) {
+        Window w;
+        w.load(true, copy + at * WINDOW_BYTES, 0);
+        if (there(w, at, k, v)) return IN;
+        Probe<C> h(p.table, k);
+        if (load_relaxed(marks + at) >> Mark::WAS == Mark::ALL) {
+            if (!p.empty && w.matches(C::TOMBSTONE)) return LEAVES; // which may be the key's, if it is nowhere behind
+            if (number == C::NEAR) return LEAVES;
+            h.window = from + at;
+            mark(h);
+            h.advance(number++);
+            at = (u32)(h.window - from);
+            if (!p.empty && there(at, k, v)) return IN;
+        }
+        if (!take(at, h.first_slot(), k, v, position)) return WAITS;
+        if (number > longest) longest = number;
+        return IN;
+    }
+    // go_on takes the listed rows on along their chains, and gives away those that are not in. It is for all threads.
+    __device__ __forceinline__ void go_on() {
+        constexpr u32 OWN = LISTED / WARPCORE_STRETCH_THREADS;
+        static_assert(LISTED % WARPCORE_STRETCH_THREADS == 0, "each thread has as many");
+        u32 n = stage.listed(), at[OWN], number[OWN];
+        Step is[OWN];
+        if (!n) return;
+#pragma unroll
+        for (u32 j = 0; j < OWN; j++) {
+            u32 i = j * WARPCORE_STRETCH_THREADS + thread_index();
+            is[j] = i >= n ? IN : C::marks(stage.k[i]) ? LEAVES : WAITS;
+            at[j] = is[j] == WAITS ? (u32)(Probe<C>(p.table, stage.k[i]).window - from) : 0;
+            number[j] = 1;
+        }
+        for (u32 round = 0; round < C::NEAR; round++) {
+            bool waits = false;
+#pragma unroll
+            for (u32 j = 0; j < OWN; j++) {
+                u32 i = j * WARPCORE_STRETCH_THREADS + thread_index();
+                if (is[j] == WAITS) is[j] = step(at[j], number[j], stage.k[i], stage.value_of(i), stage.position_of(i));
+                waits |= is[j] == WAITS;
+            }
+            if (waits) store_relaxed(&stage.goes_on[round], 1u);
             block_sync();
-            u32 i = turn + thread_index(), to = 0;
-            Left l = i < n ? look(stage.k[i], stage.value_of(i)) : IN;
-            if (l != IN) to = add(l == ON ? &stage.on : &stage.begin, 1u);
+            settle();
             block_sync();
-            stage.reserve(p.left);
-            if (l != IN) leave(l == ON, stage.base[l != ON] + to, stage.k[i], stage.value_of(i), stage.position_of(i));
+            if (!stage.goes_on[round]) break;
+        }
+        u32 to[OWN];
+#pragma unroll
+        for (u32 j = 0; j < OWN; j++)
+            if (is[j] != IN) to[j] = add(&stage.left, 1u);
+        stage.reserve(p.left);
+#pragma unroll
+        for (u32 j = 0; j < OWN; j++) {
+            u32 i = j * WARPCORE_STRETCH_THREADS + thread_index();
+            if (is[j] != IN) leave(stage.base + to[j], stage.k[i], stage.value_of(i), stage.position_of(i));
         }
     }
 
@@ -244,12 +286,11 @@ template <bool REPLACE, bool TELLS> struct StretchJob {
     // settle leaves one pair of each key in every window.
     __device__ __forceinline__ void settle() {
         for (u32 i = thread_index(); i < windows; i += block_threads()) {
-            u32 mark = marks[i], fresh = mark & ~(mark >> Mark::WAS) & Mark::ALL;
-            if (fresh & fresh - 1) {
-                u32 stay = settle(i, mark >> Mark::WAS, fresh);
-                if (stay != fresh) marks[i] = (mark >> Mark::WAS << Mark::WAS) | mark >> Mark::WAS | stay;
-                fresh = stay;
-            } else tell(i, fresh);
+            u32 mark = marks[i], was = mark >> Mark::WAS, fresh = mark & ~was & Mark::ALL;
+            if (!fresh) continue;
+            if (fresh & fresh - 1) fresh = settle(i, was, fresh);
+            else tell(i, fresh);
+            marks[i] = was | fresh | (was | fresh) << Mark::WAS;
             added += (u32)popcount(fresh);
         }
     }
@@ -301,7 +342,7 @@ template <bool REPLACE, bool TELLS> struct StretchJob {
             reused -= A::key_of(free) == C::TOMBSTONE;
             store_relaxed(A::word_at(slots, slot), free);
         }
-        u32 taken = was & Mark::ALL;
+        u32 taken = was;
         for (u32 left = stay; left; left &= left - 1) {
             typename A::word pair = w.pick((u32)lowest_bit(left));
             u32 slot = Mark::nearest(~taken & Mark::ALL, Probe<C>(p.table, A::key_of(pair)).first_slot());
@@ -318,17 +359,18 @@ template <bool REPLACE, bool TELLS> __device__ __forceinline__ void insert_stret
     u64 first = load_readonly(starts);
     u32 n = (u32)(load_readonly(starts + 1) - first);
     if (!n) return;
-    if (thread_index() == 0) stage.full = stage.added = stage.reused = 0;
+    stage.begin();
     StretchJob<REPLACE, TELLS> job(p, stage, first);
     job.ask(0, n);
     job.load();
     job.put_all(n);
     block_sync();
     job.settle();
+    block_sync();
+    job.go_on();
+    tell_probes(p.table, job.longest);
     if (job.added) add(&stage.added, job.added);
     if (job.reused) add(&stage.reused, job.reused);
-    block_sync();
-    job.leave_listed();
     block_sync();
     job.store();
     if (thread_index() != 0) return;
@@ -337,42 +379,48 @@ template <bool REPLACE, bool TELLS> __device__ __forceinline__ void insert_stret
 }
 
 // Growth: a block builds a stretch of a new table from those windows of the old one in which keys stand whose first windows lie in it. Both
-// numbers are of the hash's high bits, so these are windows in a row. Keys differ, so nothing is settled. A pair that stands beyond its first
-// window in the old table is left over, too.
+// numbers are of the hash's high bits, so these are windows in a row, and the neighbourhoods that they lie in. Keys differ, so nothing is settled. A
+// pair that stands beyond its neighbourhood in the old table is left over, too, by the block that has the window as its own.
 struct GrowJob : StretchJob<false, false> {
-    u64 begin, own, end; // old windows: the first, before own, may be another block's, which takes from it what is left over
+    u64 begin, own, end; // old windows: from own on, they may be another block's, which leaves over what is
 
     // With n old windows and m new ones, a hash of h·2⁶⁴ is of windows h·n and h·m, rounded down. So one of the new windows a … b-1 is of the
     // old ones from a·n/m to b·n/m, rounded down and up. The host sees to it that products are below 2⁶³.
     __device__ __forceinline__ GrowJob(const stretchParams& p, Stage<false>& stage) : StretchJob<false, false>(p, stage, 0) {
-        u64 n = p.old.windows, m = p.table.main.windows;
-        begin = from * n / m;
-        own = (from * n + m - 1) / m;
-        end = ((from + windows) * n + m - 1) / m;
+        u64 n = p.old.windows, m = p.table.main.windows, to = from + windows;
+        begin = home(from * n / m);
+        own = to == m ? n : home(to * n / m);
+        end = home((to * n + m - 1) / m + WARPCORE_NEIGHBOURHOOD - 1);
+        if (end > n) end = n;
     }
-    // move puts the pair of an old window's slot, if there is one and its new first window is the block's.
-    __device__ __forceinline__ Left move(u64 window, A::word pair) {
+    static __device__ __forceinline__ u64 home(u64 window) { return window & ~(u64)(WARPCORE_NEIGHBOURHOOD - 1); }
+    // move puts the pair of an old window's slot, if there is one and its new first window is the block's. It tells whether the pair is left over.
+    __device__ __forceinline__ bool move(u64 window, A::word pair) {
         key k = A::key_of(pair);
-        if (C::marks(k)) return IN;
+        if (C::marks(k)) return false;
         Probe<C> h(p.table, k);
-        if (reduce(h.hash, p.old.windows) != window) return window < own ? IN : BEGINS;
-        u64 to = h.window - from;
-        if (to >= windows) return IN; // another block's
-        u32 slot = Mark::take(marks + to, h.first_slot());
-        if (slot == C::WINDOW) {
+        if (home(reduce(h.hash, p.old.windows)) != home(window)) return window < own;
+        if (h.window - from >= windows) return false; // another block's
+        for (u32 number = 1;; number++) {
+            u32 slot = Mark::take(marks + (h.window - from), h.first_slot());
+            if (slot < C::WINDOW) {
+                store_relaxed(A::word_at(copy, (h.window - from) * C::WINDOW + slot), pair);
+                added++;
+                if (number > longest) longest = number;
+                return false;
+            }
+            if (number == C::NEAR) return true;
             mark(h);
-            return ON;
+            h.advance(number);
         }
-        store_relaxed(A::word_at(copy, to * C::WINDOW + slot), pair);
-        added++;
-        return IN;
     }
-    // leave_over lists a pair, those that go on from the list's beginning and those that begin anew from its end.
-    __device__ __forceinline__ void leave_over(bool on, A::word pair) {
+    // leave_over lists a pair, if there is room.
+    __device__ __forceinline__ void leave_over(A::word pair) {
         key k = A::key_of(pair);
         value v = A::load_value(0, 0, 0, pair);
-        if (add(&stage.full, 1u) < LISTED) stage.list(on ? add(&stage.on, 1u) : LISTED - 1 - add(&stage.begin, 1u), k, v, 0);
-        else leave(on, add_in_memory(at<u32>(p.left) + !on, 1u), k, v);
+        u32 n = add(&stage.full, 1u);
+        if (n < LISTED) stage.list(n, k, v, 0);
+        else leave(add_in_memory(at<u32>(p.left), 1u), k, v);
     }
     // move_all goes over the old windows. The lanes of a warp meet as in put_all, and leave pairs over together, which they read again.
     __device__ __forceinline__ void move_all() {
@@ -392,38 +440,36 @@ struct GrowJob : StretchJob<false, false> {
                 u64 x = first + j * block_threads();
                 w[j].all = x < n ? load_readonly(old + x) : u128{~0ull, ~0ull};
             }
-            u32 on = 0, begins = 0;
+            u32 over = 0;
 #pragma unroll
             for (u32 j = 0; j < IN_FLIGHT; j++)
 #pragma unroll
                 for (u32 s = 0; s < SLOTS; s++) {
-                    Left l = move(begin + (first + j * block_threads()) / WORDS, w[j].slot[s]);
-                    on |= (u32)(l == ON) << (j * SLOTS + s);
-                    begins |= (u32)(l == BEGINS) << (j * SLOTS + s);
+                    over |= (u32)move(begin + (first + j * block_threads()) / WORDS, w[j].slot[s]) << (j * SLOTS + s);
                     warp.sync();
                 }
-            for (u32 left = on | begins; warp.any(left != 0); left &= left - 1) {
-                if (!left) continue;
-                u32 x = (u32)lowest_bit(left);
-                leave_over(on >> x & 1, load_readonly(at<A::word>((u64)old) + (first + x / SLOTS * block_threads()) * SLOTS + x % SLOTS));
+            for (; warp.any(over != 0); over &= over - 1) {
+                if (!over) continue;
+                u32 x = (u32)lowest_bit(over);
+                leave_over(load_readonly(at<A::word>((u64)old) + (first + x / SLOTS * block_threads()) * SLOTS + x % SLOTS));
             }
         }
     }
     // leave_listed is for all threads, once all have moved what they have.
     __device__ __forceinline__ void leave_listed() {
+        if (thread_index() == 0) stage.left = stage.listed();
         stage.reserve(p.left);
-        for (u32 i = thread_index(); i < stage.on; i += block_threads()) leave(true, stage.base[0] + i, stage.k[i], stage.value_of(i));
-        for (u32 i = thread_index(); i < stage.begin; i += block_threads())
-            leave(false, stage.base[1] + i, stage.k[LISTED - 1 - i], stage.value_of(LISTED - 1 - i));
+        for (u32 i = thread_index(); i < stage.left; i += block_threads()) leave(stage.base + i, stage.k[i], stage.value_of(i));
     }
 };
 
 WARPMAP_KERNEL_RESIDENT(grow_stretch, stretchParams, 6) {
     __shared__ Stage<false> stage;
-    if (thread_index() == 0) stage.full = stage.on = stage.begin = stage.added = 0;
+    stage.begin();
     GrowJob job(p, stage);
     job.load();
     job.move_all();
+    tell_probes(p.table, job.longest);
     if (job.added) add(&stage.added, job.added);
     block_sync();
     job.leave_listed();

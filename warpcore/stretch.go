@@ -16,7 +16,6 @@ var stretchCU string
 // stretches are the kernels of stretch.cu, and when they are used.
 type stretches struct {
 	rule              frame.Stretches
-	minTold           int64 // rows of a batch with flags
 	minMoved          int64 // pairs of a table that grows
 	bytes             int   // of shared memory, of a stretch
 	late              frame.Late
@@ -26,34 +25,29 @@ type stretches struct {
 	multi             device.Kernel[stretchParams] // of a multimap: see stretch_multi.go
 }
 
-// stretchesFor has bounds by a model of the bytes that are moved. Growth, and batches with flags, go as before until a GPU
-// has shown from where on stretches are faster there.
 func stretchesFor(info device.Info) stretches {
-	return stretches{rule: frame.StretchesFor(info, 8, 2), minTold: math.MaxInt64, minMoved: math.MaxInt64, bytes: stretchBytes}
+	return stretches{rule: frame.StretchesFor(info, 8, 2), minMoved: 1 << 22, bytes: stretchBytes}
 }
 
-// mostPiece is how many rows go in at once, at most: kernels number what is left over of them with 32 bits.
-const mostPiece = 1 << 31
-
 // leftShare: on average, one row in so many at most is left over, so the grid for these is as for so many.
-const leftShare = 8
+const leftShare = 32
 
 // insertStretches puts the front of a batch into the table stretch by stretch, and tells how many rows: none where that would be slower, a
 // multiple of 32, or all. empty tells that no pair ever was in.
 func (c *core) insertStretches(st *device.Stream, k inserts, p insertParams, b frame.Rows, empty bool) (taken int64, err error) {
 	tells := b.Flags != 0
-	if b.N < c.stretch.rule.MinRows || tells && b.N < c.stretch.minTold {
+	if b.N < c.stretch.rule.MinRows {
 		return 0, nil
 	}
 	grid, windows, ok := c.stretchGrid(tells)
 	if !ok {
 		return 0, nil
 	}
-	fine, ok := c.stretch.rule.Fine(c.regions, b.N, c.capacity(), grid.Blocks, mostPiece)
+	fine, ok := c.stretch.rule.Fine(c.regions, b.N, c.capacity(), grid.Blocks, math.MaxInt64)
 	if !ok {
 		return 0, nil
 	}
-	kernel, bytes := *k.stretch, int64(8)
+	kernel, bytes := *k.stretch, int64(4)
 	if tells {
 		kernel, bytes = c.stretch.telling, bytes+min(b.N, fine.Regions.PieceRows)/32*4+4
 	}
@@ -68,7 +62,7 @@ func (c *core) insertStretches(st *device.Stream, k inserts, p insertParams, b f
 	left := lease.Mem.Slice(0, int(bytes))
 	q := stretchParams{Table: c.t, Windows: uint64(windows), Left: left.Addr()}
 	if tells {
-		q.Told = q.Left + 8
+		q.Told = q.Left + 4
 	}
 	if empty {
 		q.Empty = 1
@@ -106,11 +100,11 @@ func (c *core) inStretchOrder(st *device.Stream, b frame.Rows, windows int64, fi
 	insert func(o frame.Ordered, starts device.Slice[uint64], spare frame.Rows) error) (taken int64, err error) {
 	x.Regions = &fine.Regions
 	x.Params = func(rows frame.Partition) any {
-		n := uint64(windows)
+		n := uint64(windows / neighbourhood)
 		if rows.Within == 0 {
 			n *= uint64(fine.Within)
 		}
-		return &partitionParams{Table: c.t, Rows: rows, Inverse: math.MaxUint64/n + 1}
+		return &partitionParams{Table: c.t, Rows: rows, Inverse: (1<<inverseBits-1)/n + 1}
 	}
 	return c.kernel.partition.InFineOrder(&c.frame, st, c.kernel.within, x, b, fine.Large, fine.Within, insert)
 }
@@ -146,12 +140,12 @@ func (c *core) moveStretches(st *device.Stream, old *memory) (done bool, err err
 	}
 	values := frame.Align(live * int64(c.cfg.keyBytes))
 	counts := values + frame.Align(live*int64(c.cfg.valueBytes))
-	mem, err := device.MakePooled[byte](c.frame.Device, int(counts)+8)
+	mem, err := device.MakePooled[byte](c.frame.Device, int(counts)+4)
 	if err != nil {
 		return false, nil
 	}
 	defer func() { err = errors.Join(err, c.frame.Free(mem)) }()
-	left := mem.Slice(int(counts), int(counts)+8)
+	left := mem.Slice(int(counts), int(counts)+4)
 	q := stretchParams{Table: c.t, Old: old.t.Main, Windows: uint64(windows), Empty: 1, Left: left.Addr()}
 	q.Rows.N, q.LeftKeys, q.LeftValues = uint64(live), mem.Addr(), mem.Addr()+uint64(values)
 	rest := insertParams{Table: c.t, Limit: math.MaxUint64, Left: q.Left}

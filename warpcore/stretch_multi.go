@@ -23,7 +23,7 @@ func (c *core) insertMultiStretches(st *device.Stream, k inserts, p insertParams
 	if !ok {
 		return 0, nil
 	}
-	fine, ok := c.stretch.rule.Fine(c.regions, b.N, c.capacity(), grid.Blocks, mostPiece)
+	fine, ok := c.stretch.rule.Fine(c.regions, b.N, c.capacity(), grid.Blocks, math.MaxInt64)
 	if !ok {
 		return 0, nil
 	}

@@ -34,13 +34,25 @@ template <class C> struct Probe {
         hash = hash64<C::HASH>(stored, seed);
         window = reduce(hash, windows);
     }
-    __device__ __forceinline__ void advance() {
+    // longest is how many windows a chain has at most. Those of its neighbourhood may come twice.
+    __device__ __forceinline__ u64 longest() const { return windows + C::NEAR - 1; }
+    // advance goes on from a window, the first of which has the number 1. The first C::NEAR are in one neighbourhood.
+    __device__ __forceinline__ void advance(u64 number) {
+        if (C::NEAR > 1 && number < C::NEAR) return advance_near();
         if (windows == 1) return;
         window += 1 + reduce(seeded64(hash, seed), windows - 1);
         if (window >= windows) window -= windows;
     }
+    // The windows of a whole neighbourhood are a power of two, and the distance is odd: so all that come are different.
+    __device__ __forceinline__ void advance_near() {
+        u64 begin = window & ~(u64)(WARPCORE_NEIGHBOURHOOD - 1);
+        u32 to = (u32)(window - begin) + (((u32)(hash >> WARPCORE_NEAR_SHIFT) & WARPCORE_NEIGHBOURHOOD - 1) | 1);
+        if (windows - begin >= WARPCORE_NEIGHBOURHOOD) to &= WARPCORE_NEIGHBOURHOOD - 1;
+        else to %= (u32)(windows - begin);
+        window = begin + to;
+    }
     __device__ __forceinline__ u64 on(u64 window, u64 more) const { return window + more < windows ? window + more : window + more - windows; }
-    // stride is how far on n advances are, and skip makes them.
+    // stride is how far on n advances are, where the chain has left its neighbourhood, and skip makes them.
     __device__ __forceinline__ u64 stride(u64 n) const {
         if (windows == 1) return 0;
         u64 step = 1 + reduce(seeded64(hash, seed), windows - 1), by = 0;
@@ -100,7 +112,7 @@ template <class C> struct Probe {
 __device__ __forceinline__ void tell_probes(const Table& t, u64 probes) {
     if (probes > WARPCORE_PROBES_UNTOLD && load_relaxed(&counters(t)->max_probes) < probes) max_of(&counters(t)->max_probes, probes);
 }
-__device__ __forceinline__ u64 probes_bound(const Table& t, u64 windows) {
+__device__ __forceinline__ u64 probes_bound(const Table& t, u64 windows) { // windows: of the longest chain
     u64 told = load_relaxed(&counters(t)->max_probes);
     if (told < WARPCORE_PROBES_UNTOLD) told = WARPCORE_PROBES_UNTOLD;
     return told < windows ? told : windows;
@@ -244,7 +256,7 @@ template <class C, class MEETS, bool REUSE, bool MULTI> struct Insert {
         p = Probe<C>(t, k);
         v = value;
         probes = 1;
-        limit = p.windows;
+        limit = p.longest();
         if (windows < limit) { // however short the limit, the key may be as far as any chain goes; but who does not look for it need not go there
             limit = MULTI ? 0 : probes_bound(t, limit);
             if (limit < windows) limit = windows;
@@ -253,12 +265,6 @@ template <class C, class MEETS, bool REUSE, bool MULTI> struct Insert {
         outcome = FULL;
         reused = false;
         free = ~0u;
-    }
-
-    // go_on begins with the second window, because the first is full, marked, and does not have the key.
-    __device__ __forceinline__ void go_on() {
-        p.advance();
-        probes = 2;
     }
 
 #if defined(WARPMAP_HOST)
@@ -334,8 +340,8 @@ template <class C, class MEETS, bool REUSE, bool MULTI> struct Insert {
                         if (probes == limit || (free != ~0u && !p.overflowed())) act = TAKE;
                         else {
                             if (free == ~0u) p.pass_by(!REUSE);
+                            p.advance(probes);
                             probes++;
-                            p.advance();
                         }
                     }
                 } else pause();
@@ -446,7 +452,7 @@ template <class C, class Tile, bool LONG> struct InsertGroup {
         if constexpr (!LONG) {
             if (goes) { // the next window comes while this is filled
                 if (g.rank() == 0) p.overflow_now();
-                p.advance();
+                p.advance(probes);
                 probes++;
                 s.load(true, p.window_address(), g.rank());
             }
@@ -495,7 +501,7 @@ template <class C, class Tile, bool LONG> struct InsertGroup {
         if (!stays) { // some of its last values were lost
             if (probes == p.windows) return false;
             if (g.rank() == 0) p.pass_by(false);
-            p.advance();
+            p.advance(probes);
             probes++;
         }
         s.load(true, p.window_address(), g.rank());
@@ -509,7 +515,7 @@ template <class C, class Tile, bool LONG> struct InsertGroup {
                 if (reserved) reserved--;
                 else if (g.rank() == 0) p.pass_by(false);
                 if (reserved || !address) {
-                    p.advance();
+                    p.advance(probes);
                     probes++;
                 }
             }
@@ -575,6 +581,7 @@ struct NoVisit {
 // stands; without, only what it is.
 template <class C, bool ALL, bool PLACE> struct Search {
     static_assert(PLACE || C::PACKED, "the value of a pair that is not packed is found by its place");
+    static constexpr bool ONE = !ALL || C::NEAR > 1; // a key whose chain may come to a window twice has one pair
     Probe<C> p;
     u64 probes, bound;
     u32 part;
@@ -643,16 +650,16 @@ template <class C, bool ALL, bool PLACE> struct Search {
                     hit.index = p.slot_index(from + slot);
                     hit.word = word;
                 }
-                if (mine && ((!ALL && who) || end)) active = false;
+                if (mine && ((ONE && who) || end)) active = false;
             }
         }
         if (!active || ++part < Parts::PARTS) return active;
         part = 0;
         if (!p.overflowed()) return false;
-        if (probes == WARPCORE_PROBES_UNTOLD || probes == p.windows) bound = probes_bound(t, p.windows);
+        if (probes == WARPCORE_PROBES_UNTOLD || probes == p.longest()) bound = probes_bound(t, p.longest());
         if (probes >= bound) return false;
+        p.advance(probes);
         probes++;
-        p.advance();
         return true;
     }
 };

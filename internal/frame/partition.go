@@ -3,6 +3,7 @@ package frame
 import (
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 
 	"github.com/warpmap/warpmap/device"
@@ -31,6 +32,7 @@ const MaxParts = 1024
 
 const (
 	partitionThreads   = 512     // of a block on a GPU: so that one brings its tile in order while another reads or writes
+	countThreads       = 1024    // of a block that counts, on a GPU
 	partitionTileBytes = 1 << 15 // of shared memory, at most: one column of the rows that a block brings in order at once
 	partitionEach      = 8       // of these rows, a thread's, at most: more make longer streams, and take more registers
 	partitionRows      = 1 << 10 // of these rows, at least
@@ -44,6 +46,7 @@ func PartitionDefines() []device.Define {
 		{Name: "WARPMAP_PARTITION_TILE_BYTES", Value: partitionTileBytes},
 		{Name: "WARPMAP_PARTITION_EACH", Value: partitionEach},
 		{Name: "WARPMAP_PARTITION_THREADS", Value: partitionThreads},
+		{Name: "WARPMAP_PARTITION_COUNT_THREADS", Value: countThreads},
 	}
 }
 
@@ -135,6 +138,9 @@ func (k Partitioner) RunWithin(st *device.Stream, w Within, counters device.Slic
 }
 
 func (k Partitioner) run(st *device.Stream, counters device.Slice[uint64], rows Partition, params func(rows Partition) any, count, scatter device.AnyKernel) error {
+	if rows.N > math.MaxUint32 {
+		return fmt.Errorf("table: a partition of %d rows (want fewer than 2^32)", rows.N)
+	}
 	if counters.Len() < PartitionWords(int(rows.Parts)) {
 		return fmt.Errorf("table: a partition into %d parts with %d counters (want 2·parts+1)", rows.Parts, counters.Len())
 	}
@@ -150,8 +156,9 @@ func (k Partitioner) run(st *device.Stream, counters device.Slice[uint64], rows 
 	if rows.Larger != 0 {
 		larger = int64(rows.Parts / rows.Within)
 	}
-	p, grid := params(rows), k.grid(rows)
-	return errors.Join(count.Launch(st, grid, p), k.scan.Launch(st, device.Grid{Blocks: larger, Threads: Threads}, p), scatter.Launch(st, grid, p))
+	p := params(rows)
+	return errors.Join(count.Launch(st, k.grid(rows, count), p), k.scan.Launch(st, device.Grid{Blocks: larger, Threads: Threads}, p),
+		scatter.Launch(st, k.grid(rows, scatter), p))
 }
 
 // counts counts the rows of all small parts of a batch, and of the larger parts, in one pass over the keys, and says where all of them begin. small has
@@ -165,7 +172,7 @@ func (k Partitioner) counts(st *device.Stream, w Within, small Partition, few, m
 		return true, err
 	}
 	small.Cursors = many.Addr()
-	grid := k.grid(small)
+	grid := k.grid(small, k.count)
 	grid.Shared = shared
 	count := params(small)
 	sums := small
@@ -182,12 +189,12 @@ func (k Partitioner) counts(st *device.Stream, w Within, small Partition, few, m
 func (k Partitioner) scatterOnly(st *device.Stream, scatter device.AnyKernel, counters device.Slice[uint64], rows Partition, params func(rows Partition) any) error {
 	rows.Cursors = counters.Addr()
 	rows.Starts = rows.Cursors + 8*rows.Parts
-	return scatter.Launch(st, k.grid(rows), params(rows))
+	return scatter.Launch(st, k.grid(rows, scatter), params(rows))
 }
 
-// grid is so many blocks as are resident, each with many tiles; but a block counts in 32 bits.
-func (k Partitioner) grid(rows Partition) device.Grid {
-	blocks, threads := max(1, int64((rows.N+partitionRows-1)/partitionRows)), k.scatter.Threads()
+// grid is so many blocks of a kernel as are resident, each with many tiles.
+func (k Partitioner) grid(rows Partition, kernel device.AnyKernel) device.Grid {
+	blocks, threads := max(1, int64((rows.N+partitionRows-1)/partitionRows)), kernel.Threads()
 	resident := int64(partitionResident / threads * k.d.Info().Multiprocessors)
-	return device.Grid{Blocks: min(blocks, max(resident, int64(rows.N>>31)+1)), Threads: threads}
+	return device.Grid{Blocks: min(blocks, resident), Threads: threads}
 }

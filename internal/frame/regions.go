@@ -371,7 +371,7 @@ const groupRows = 1400
 // written once more.
 func (k Partitioner) Grouped(f *Frame, st *device.Stream, g Grouper, x Placement, p Placing, b Rows) (done bool, err error) {
 	return k.InSmallParts(f, st, g.Within, x, b, int64(x.ValueBytes), groupRows, func(r Partition) error {
-		if err := g.group.Launch(st, k.grid(r), x.Params(r)); err != nil {
+		if err := g.group.Launch(st, k.grid(r, g.group), x.Params(r)); err != nil {
 			return err
 		}
 		o := Ordered{Rows: Rows{Keys: r.OutKeys, Values: r.OutValues, N: int64(r.N)}, Positions: r.OutPositions, Span: x.Regions.Span}

@@ -40,6 +40,9 @@ type Fine struct {
 	Large, Within int64
 }
 
+// mostPiece is how many rows are brought in order at once, at most: kernels number them with 32 bits.
+const mostPiece = 1 << 31
+
 // Fine says how a batch of n rows goes into a table of so many slots and stretches; false: not by stretches. Where the
 // rule's pieces have too few rows for all stretches, they have as many as that takes, but no more than most.
 func (s *Stretches) Fine(rule Regions, n, slots, stretches, most int64) (f Fine, ok bool) {
@@ -50,7 +53,7 @@ func (s *Stretches) Fine(rule Regions, n, slots, stretches, most int64) (f Fine,
 	}
 	f.Large = (stretches + f.Within - 1) / f.Within
 	f.Regions = rule
-	f.Regions.PieceRows = max(rule.PieceRows, min(least, most))
+	f.Regions.PieceRows = max(rule.PieceRows, min(least, most, mostPiece))
 	f.Regions.RegionRows = max(1, least/(f.Large*f.Within))
 	fits := stretches >= max(2, s.Blocks) && max(f.Large, f.Within) <= MaxParts
 	return f, fits && n >= s.MinRows && min(n, f.Regions.PieceRows) >= least
