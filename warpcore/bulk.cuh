@@ -138,7 +138,10 @@ template <bool FIRST_ONLY, class C> __device__ __forceinline__ u64 probes_to(con
     static_assert(C::NEAR <= WARPCORE_LONG_WINDOWS, "then chains have left their neighbourhood");
     Probe<C> q(t, s.k);
     for (u64 probes = 1; probes <= q.longest(); probes++) {
-        if (!FIRST_ONLY && probes > WARPCORE_LONG_WINDOWS) return probes + q.advances_to(s.index / C::WINDOW);
+        if (!FIRST_ONLY && probes > WARPCORE_LONG_WINDOWS) {
+            if constexpr (C::NEAR == 1) return 1 + q.number_of(s.index / C::WINDOW);
+            else return probes + q.advances_to(s.index / C::WINDOW);
+        }
         for (u32 slot = 0; slot < C::WINDOW; slot++) {
             u64 index = q.slot_index(slot);
             if (index == s.index) return probes;

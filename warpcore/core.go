@@ -203,7 +203,10 @@ func newCore(d *device.Device, w frame.Width, o Options, kind table.Kind) (*core
 	if w.Err != nil {
 		return nil, w.Err
 	}
-	c := &core{cfg: config{keyBytes: w.Key, valueBytes: w.Value, far: kind == table.KindMultiMap}, opts: o, kind: kind}
+	c := &core{cfg: config{keyBytes: w.Key, valueBytes: w.Value}, opts: o, kind: kind}
+	if c.multi() {
+		c.cfg.far, c.cfg.around, c.cfg.least = true, multiNeighbourhood, leastNeighbourhoods
+	}
 	c.frame.Why = o.Why
 	return frame.Made(c, c.frame.Open(family, d, c.begin, c.free))
 }
@@ -216,6 +219,9 @@ func (c *core) begin() (err error) {
 	c.frame.MaxBytes = c.opts.MaxBytes
 	c.regions = frame.RegionsFor(c.frame.Device.Info(), regionsFrom, regionRows)
 	c.stretch = stretchesFor(c.frame.Device.Info())
+	if c.multi() {
+		c.stretch.bytes = multiBytes
+	}
 	if c.opts.InsertGroup == 1 { // so many lanes are at work at once: blocks that take fewer rows each keep to one region better
 		c.regions.Span /= 2
 	}
@@ -299,7 +305,7 @@ func (c *core) bindMulti(m *device.Module) (err error) {
 
 func (c *core) windowsForPairs(pairs int64) int64 {
 	slots := int64(min(math.Ceil(float64(pairs)/c.opts.LoadFactor), 1<<50)) // more than any memory, less than overflows
-	return windowsFor(max(slots, 2*int64(c.cfg.window)), c.cfg.window)
+	return c.cfg.windowsFor(max(slots, 2*int64(c.cfg.window)))
 }
 
 // capacity, and filled and live, count slots.
@@ -350,7 +356,7 @@ func (c *core) bytes(windows, side int64) int64 {
 	return end
 }
 
-// maxWindows is the largest prime number of windows that MaxBytes allows; 0 if none.
+// maxWindows is the largest number of windows that MaxBytes allows; 0 if none.
 func (c *core) maxWindows(side int64) int64 {
 	fits := func(w int64) bool { return c.bytes(w, side) <= c.opts.MaxBytes }
 	from, to := int64(0), c.opts.MaxBytes/int64(c.cfg.window*c.cfg.pairBytes())+1 // from fits, to does not
@@ -361,7 +367,7 @@ func (c *core) maxWindows(side int64) int64 {
 			to = mid
 		}
 	}
-	return primeUpTo(from)
+	return c.cfg.windowsUpTo(from)
 }
 
 // allocate makes an empty table of the given size: all bytes 0xff, the counters 0. It waits for the stream.
@@ -687,6 +693,9 @@ const (
 	// manyValues is from how many rows a key on, on average, a multimap's are brought together; or if most rows have a key that has very many. Values are
 	// combined first from as many on: on an H200 that is 8.9 G rows/s where all keys are distinct, and 12.0 as they come; with 16 rows a key 20 and 18.
 	manyValues = 3
+	// mostInStretches is how many rows a key of a multimap has at most, on average, if they go in stretch by stretch. Of those of keys with 96 rows each, 1 in
+	// 40 finds no room in its neighbourhood at a load factor of 0.8, and reads 10 windows in shared memory.
+	mostInStretches = 96
 	// A piece of a batch is looked at for that, in 0.2 to 0.7 ms, once in so many times its rows; crowdedShare is what share of rows a row's key has, then.
 	repeatsTrusted, crowdedShare = 64, 64
 	// Smaller batches than unasked are not asked for that, and those of less than contended rows only if chains are long: fewer rows of a key are not
@@ -694,8 +703,8 @@ const (
 	unasked, contended = 1 << 12, 1 << 17
 )
 
-// insertGroups inserts rows of a multimap, which has a slot for each, those of a key at once, if keys have many; or stretch by stretch, if they have
-// few: taken tells how many rows went in. It waits. A MultiBucket, whose room is an estimate, says which rows found none.
+// insertGroups inserts rows of a multimap, which has a slot for each, those of a key at once, if keys have very many; or stretch by stretch:
+// taken tells how many rows went in. It waits. A MultiBucket, whose room is an estimate, says which rows found none.
 func (c *core) insertGroups(st *device.Stream, k inserts, p insertParams, b frame.Rows, empty bool) (taken int64, err error) {
 	if !c.ordered(b) && !c.stretched(k, b.N) && (b.N < unasked || b.N < contended && c.counters.Seen.MaxProbes <= longWindows) {
 		return 0, nil
@@ -705,7 +714,7 @@ func (c *core) insertGroups(st *device.Stream, k inserts, p insertParams, b fram
 		return 0, err
 	}
 	crowded := crowd >= int64(longWindows*c.cfg.window)
-	if distinct > 0 && !crowded && b.N/distinct < manyValues && c.stretched(k, b.N) {
+	if distinct > 0 && !crowded && b.N/distinct <= mostInStretches && c.stretched(k, b.N) {
 		return c.insertMultiStretches(st, k, p, b, empty)
 	}
 	if distinct == 0 || distinct > b.N/manyValues && !crowded {
@@ -851,7 +860,7 @@ func (c *core) grow(st *device.Stream, pairs, side int64) (why, err error) {
 	if pairs > c.limit() || c.tombstones() < c.capacity()/4 {
 		want := c.windowsForPairs(pairs)
 		if side <= int64(c.t.Side.Windows) || want > windows {
-			want = max(want, windowsFor(2*windows*int64(c.cfg.window), c.cfg.window))
+			want = max(want, c.cfg.windowsFor(2*windows*int64(c.cfg.window)))
 		}
 		windows = max(windows, want)
 	}

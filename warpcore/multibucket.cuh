@@ -225,8 +225,7 @@ template <class C, class Tile> struct PutWindows {
         reserved = n;
         filled = 0;
         if (n == 0) return false;
-        u64 at = probes - 1;
-        p.skip(to >= at ? to - at : to + p.windows - at);
+        p.go_to(to);
         probes = to + 1;
         return true;
     }

@@ -1,4 +1,4 @@
-// Rows of a multimap that stretches left over: see stretch_multi.cu. A lane has a row, and reads windows whole, from the second of the row's chain on.
+// Rows of a multimap that stretches left over: see stretch_multi.cu. A lane has a row, and reads windows whole, from the second turn of the row's chain on.
 #pragma once
 
 WARPMAP_KERNEL(insert_left_multi, insertParams) {
@@ -11,7 +11,8 @@ WARPMAP_KERNEL(insert_left_multi, insertParams) {
         Skip<C> skip;
         s.begin(p.table, active ? input_key<C>(p.rows.keys, i) : key{}, active ? input_value<C>(p.rows.values, i) : value{}, p.limit);
         skip.begin();
-        if (active) s.go_on();
+        s.probes += s.p.turn();
+        s.p.go_to(s.p.turn());
         for (bool own = active; warp.any(own);) {
             if (!own) continue;
             skip.ask(p.table, s);

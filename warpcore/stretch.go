@@ -112,7 +112,7 @@ func (c *core) inStretchOrder(st *device.Stream, b frame.Rows, windows int64, fi
 // stretchGrid has a block for each stretch of the table, of so many windows; false where the table is small, or the
 // kernels are not for it, or not there.
 func (c *core) stretchGrid(tells bool) (grid device.Grid, windows int64, ok bool) {
-	windows = c.cfg.stretchWindows(c.stretch.bytes, tells)
+	windows = c.cfg.stretchWindows(int64(c.t.Main.Windows), c.stretch.bytes, tells)
 	if windows == 0 || int64(c.mem.Len()) < c.regions.MinBytes {
 		return grid, 0, false
 	}

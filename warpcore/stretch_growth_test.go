@@ -281,7 +281,7 @@ func TestStretchesCompileForGPUs(t *testing.T) {
 		t.Run(v.String(), func(t *testing.T) {
 			testenv.Turn(t)
 			t.Parallel()
-			if c.cfg.stretchWindows(stretchBytes, true) == 0 {
+			if c.cfg.stretchWindows(1, stretchBytes, true) == 0 {
 				t.Fatal("not for stretches")
 			}
 			info, err := device.InfoFor("sm_90")

@@ -3,6 +3,7 @@ package warpcore
 import (
 	_ "embed"
 	"errors"
+	"math"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/frame"

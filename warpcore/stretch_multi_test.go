@@ -14,14 +14,28 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// multiHistory inserts batches with equal keys, beside one another and apart, and reserved ones, and deletes, beside a Go map.
-func multiHistory[K uint32 | uint64](d *device.Device, o table.Options, bytes int, rng *rand.Rand, rows, rounds int) error {
+// inNeighbourhoods makes a table of a prime number of neighbourhoods, so many at least, which in a small table are small.
+func inNeighbourhoods(c *core, least int64) error {
+	return c.frame.Writing(nil, func(st *device.Stream) error {
+		c.cfg.least = least
+		err := c.rebuild(st, c.windowsForPairs(int64(c.opts.Capacity)), int64(c.t.Side.Windows))
+		c.touched = false
+		return err
+	})
+}
+
+// multiHistory inserts batches with equal keys, beside one another and apart, more of one key than a turn of its chain has slots, and reserved ones, and
+// deletes, beside a Go map. Stretches have 64 windows or, on a GPU, as many as elsewhere.
+func multiHistory[K uint32 | uint64](d *device.Device, o table.Options, least int64, bytes int, rng *rand.Rand, rows, rounds int) error {
 	m, err := NewMultiMap[K, K](d, Options{Options: o, Layout: Packed})
 	if err != nil {
 		return err
 	}
 	defer m.Close()
 	inStretches(m.core, bytes)
+	if err := inNeighbourhoods(m.core, least); err != nil {
+		return err
+	}
 	model, pairs := map[K][]K{}, 0
 	for round := range rounds {
 		keys := make([]K, rows+rng.IntN(100))
@@ -31,6 +45,8 @@ func multiHistory[K uint32 | uint64](d *device.Device, o table.Options, bytes in
 			switch {
 			case i%1000 < 3:
 				keys[i] = ^K(0) - K(i%5)
+			case i%8 == 5:
+				keys[i] = 77
 			case i%200 < 40 && i%20 > 0: // neighbours with one key, more than fit a window
 				keys[i] = keys[i-1]
 			}
@@ -55,6 +71,9 @@ func multiHistory[K uint32 | uint64](d *device.Device, o table.Options, bytes in
 		if n, err := m.Len(); err != nil || n != pairs {
 			return fmt.Errorf("round %d: %d pairs (want %d), %v", round, n, pairs, err)
 		}
+	}
+	if n := m.core.cfg.neighbours(int64(m.core.t.Main.Windows)); least < 1<<20 && n < 8 {
+		return fmt.Errorf("%d windows are %d for each neighbourhood", m.core.t.Main.Windows, n)
 	}
 	if !m.core.stretch.late.Loaded() {
 		return fmt.Errorf("nothing went in stretch by stretch: %d windows", m.core.t.Main.Windows)
@@ -103,12 +122,14 @@ func TestMultiStretches(t *testing.T) {
 			if o.Hash != 0 && !testenv.Long() {
 				continue // another compilation
 			}
-			must(t, multiHistory[uint32](d, o, 2<<10, rand.New(rand.NewPCG(1, uint64(i))), 3000, 6))
+			for _, least := range []int64{1 << 20, 37, 89} {
+				must(t, multiHistory[uint32](d, o, least, 5<<10, rand.New(rand.NewPCG(1, uint64(i))), 3000, 6))
+			}
 		}
-		must(t, multiHistory[uint64](d, table.Options{Capacity: 20000, LoadFactor: 0.95}, 4<<10, rand.New(rand.NewPCG(1, 2)), 8000, 6))
+		must(t, multiHistory[uint64](d, table.Options{Capacity: 20000, LoadFactor: 0.95}, 13, 36<<10, rand.New(rand.NewPCG(1, 2)), 8000, 6))
 		if d.Info().CUDA() { // stretches as large as elsewhere
-			must(t, multiHistory[uint32](d, table.Options{Capacity: 1 << 20}, stretchBytes, rand.New(rand.NewPCG(1, 4)), 400000, 4))
-			must(t, multiHistory[uint64](d, table.Options{Capacity: 1 << 20}, stretchBytes, rand.New(rand.NewPCG(1, 5)), 400000, 4))
+			must(t, multiHistory[uint32](d, table.Options{Capacity: 1 << 20}, 13, multiBytes, rand.New(rand.NewPCG(1, 4)), 400000, 4))
+			must(t, multiHistory[uint64](d, table.Options{Capacity: 1 << 20}, 13, multiBytes, rand.New(rand.NewPCG(1, 5)), 400000, 4))
 		}
 	})
 }
@@ -116,8 +137,9 @@ func TestMultiStretches(t *testing.T) {
 // At its bound, a multimap refuses the same number of positions as it would otherwise, and names them: what it has is what the others are.
 func TestMultiStretchesAtMaxBytes(t *testing.T) {
 	onDevices(t, func(t *testing.T, d *device.Device) {
-		s := newMultiSubject[uint32, uint32](t, d, Options{Options: table.Options{Capacity: 6000, MaxBytes: 64 << 10, LoadFactor: 0.9}}, 1)
-		inStretches(s.m.core, 2<<10)
+		s := newMultiSubject[uint32, uint32](t, d, Options{Options: table.Options{Capacity: 5000, MaxBytes: 64 << 10, LoadFactor: 0.9}}, 1)
+		inStretches(s.m.core, 5<<10)
+		must(t, inNeighbourhoods(s.m.core, 13))
 		refused := 0
 		for range 6 {
 			if full := s.insert(s.keys(2000, 4000)); full != nil {
@@ -136,7 +158,7 @@ func TestMultiStretchesUnderStress(t *testing.T) {
 	stress := func(seed uint64) error {
 		rng := rand.New(rand.NewPCG(seed, 7))
 		d := openFor(t, "cpu", device.WithStress(seed))
-		return multiHistory[uint32](d, table.Options{Capacity: 2500, LoadFactor: 0.9}, 2<<10, rng, 1000, 4)
+		return multiHistory[uint32](d, table.Options{Capacity: 4000, LoadFactor: 0.9}, 7, 9<<10, rng, 2500, 4)
 	}
 	t.Run("seeds", func(t *testing.T) {
 		for seed := range uint64(testenv.Seeds(40)) {
@@ -151,16 +173,22 @@ func TestMultiStretchesUnderStress(t *testing.T) {
 		of       *string
 		old, now string
 	}{
-		"two rows take one slot":                  {&stretchMultiCU, "if (or_of(mark, 1u << slot) >> slot & 1) return true;", "if (load_relaxed(mark) >> slot & 1) return true; or_of(mark, 1u << slot);"},
+		"two rows take one slot":                  {&stretchMultiCU, "if (or_of(marks + row.window, 1u << slot) >> slot & 1) return true;", "if (load_relaxed(marks + row.window) >> slot & 1) return true; or_of(marks + row.window, 1u << slot);"},
 		"rows that are left over are forgotten":   {&stretchMultiCU, "for (u32 i = thread_index(); i < n; i += block_threads()) leave(", "for (u32 i = thread_index() + 1; i < n; i += block_threads()) leave("},
 		"those beyond the list go over others":    {&stretchMultiCU, "if (n >= LISTED) return leave(add_in_memory(at<u32>(p.left), 1u), k, v);", "n %= 4;"},
-		"full windows are not marked":             {&stretchMultiCU, "            pass(mark, h);\n", ""},
+		"full windows are not marked":             {&stretchMultiCU, "if (!(seen & row.past)) or_of(marks + row.window, row.past);", ""},
+		"marks do not come to memory":             {&stretchMultiCU, "if (past) and_of_memory", "if (false) and_of_memory"},
 		"a run takes slots further on":            {&stretchMultiCU, "popcount(free) <= n) return C::WINDOW;", "popcount(free) <= n) return C::WINDOW; n = (u32)popcount(free) - 1;"},
+		"a run goes on before its window is full": {&stretchMultiCU, "popcount(free) <= n) return C::WINDOW;", "popcount(free) <= n + 1) return C::WINDOW;"},
 		"tombstones are not counted":              {&stretchMultiCU, "if (!p.empty) reused +=", "if (false) reused +="},
 		"what stands in the table is not seen":    {&stretchMultiCU, "marks[i] = Mark::taken(w) | past", "marks[i] = past"},
-		"a run's lanes see different marks":       {&stretchMultiCU, "warp.shuffle(on ? load_relaxed(marks + window) : 0, (int)head);", "on ? load_relaxed(marks + window) : 0;"},
+		"runs of several windows are one":         {&stretchMultiCU, "&& its == row.window", ""},
 		"reserved keys are not counted":           {&stretchMultiCU, "            reserved++;\n", ""},
-		"rows that are left over begin anew":      {&multileftCUH, "if (active) s.go_on();", "if (active) { s.go_on(); s.p.advance(); }"},
+		"long chains are not told":                {&stretchMultiCU, "if (stage.longest) tell_probes", "if (false) tell_probes"},
+		"a chain leaves its neighbourhood":        {&stretchMultiCU, "(in + row.hop & around - 1) - in;", "1;"},
+		"a turn has a window less":                {&stretchMultiCU, "return ++row.number < turn;", "return ++row.number < turn - 1;"},
+		"a turn has a window more":                {&multileftCUH, "s.p.go_to(s.p.turn());", "s.p.go_to(++s.probes - 1);"},
+		"rows that are left over begin anew":      {&multileftCUH, "        s.p.go_to(s.p.turn());\n", ""},
 		"the last row that is left over is twice": {&multileftCUH, "FOR_EACH_ITEM(i, n) {", "if (n) n++; FOR_EACH_ITEM(i, n) {"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -39,6 +39,7 @@ template <class C> struct Probe {
     // advance goes on from a window, the first of which has the number 1. The first C::NEAR are in one neighbourhood.
     __device__ __forceinline__ void advance(u64 number) {
         if (C::NEAR > 1 && number < C::NEAR) return advance_near();
+        if (C::AROUND > 1) return onward(number - 1, 1, 0, 0);
         if (windows == 1) return;
         window += 1 + reduce(seeded64(hash, seed), windows - 1);
         if (window >= windows) window -= windows;
@@ -52,21 +53,58 @@ template <class C> struct Probe {
         window = begin + to;
     }
     __device__ __forceinline__ u64 on(u64 window, u64 more) const { return window + more < windows ? window + more : window + more - windows; }
-    // stride is how far on n advances are, where the chain has left its neighbourhood, and skip makes them.
+    // stride is how far on n advances are, where the chain has left its neighbourhood; with C::AROUND, n turns.
     __device__ __forceinline__ u64 stride(u64 n) const {
-        if (windows == 1) return 0;
-        u64 step = 1 + reduce(seeded64(hash, seed), windows - 1), by = 0;
+        u64 hoods = windows / around();
+        if (hoods == 1) return 0;
+        u64 step = around() * (1 + reduce(seeded64(hash, seed), hoods - 1)), by = 0;
         for (int b = n ? 63 - (int)leading_zeros(n) : -1; b >= 0; b--) {
             by = on(by, by);
             if (n >> b & 1) by = on(by, step);
         }
         return by;
     }
-    __device__ __forceinline__ void skip(u64 n) { window = on(window, stride(n)); }
-    // advances_to gives how many lead to another window: (other - window) / step, of which there is one, modulo the prime number of windows.
-    __device__ __forceinline__ u64 advances_to(u64 other) const {
+    // Chains that go round among neighbourhoods: see layout.go. around is how many windows one has, and turn how many of them the chain takes before it
+    // goes on to the next; hop is how far on the next of them is, less multiples of around, which is a power of two.
+    __device__ __forceinline__ u32 around() const {
+        if (C::AROUND == 1) return 1;
+        u64 low = windows & (0 - windows);
+        return low < C::AROUND ? (u32)low : C::AROUND;
+    }
+    __device__ __forceinline__ u32 turn() const { return around() < C::TURN ? around() : C::TURN; }
+    __device__ __forceinline__ u32 hop() const { return (u32)(hash >> WARPCORE_NEAR_SHIFT) | 1; }
+    // onward goes from the window with `before` others before it n windows on, which are so many turns `whole`, or one more; by is stride(whole).
+    __device__ __forceinline__ void onward(u64 before, u32 n, u32 whole, u64 by) {
+        u32 in = (u32)window & around() - 1, turns = (((u32)before & turn() - 1) + n) / turn();
+        u64 from = on(window - in, by);
+        if (turns > whole) from = on(from, stride(1));
+        in += hop() * (n - turns * turn());
+        if (turns) { // those that have been in all neighbourhoods are few
+            u64 hoods = windows / around(), was = before / turn();
+            if (was + turns >= hoods) in += hop() * turn() * (u32)((was + turns) / hoods - was / hoods);
+        }
+        window = from + (in & around() - 1);
+    }
+    // go_to goes to the window that has so many before it.
+    __device__ __forceinline__ void go_to(u64 before) {
+        u64 first = reduce(hash, windows), turns = before / turn();
+        u32 in = (u32)first & around() - 1, rounds = (u32)(turns / (windows / around()));
+        u64 from = on(first - in, stride(turns));
+        window = from + (in + hop() * (rounds * turn() + (u32)(before & turn() - 1)) & around() - 1);
+    }
+    // number_of gives how many come before a window.
+    __device__ __forceinline__ u64 number_of(u64 other) const {
+        u64 first = reduce(hash, windows), hoods = windows / around(), from = first / around(), to = other / around();
+        u64 turns = hoods > 1 ? quotient(to >= from ? to - from : to + hoods - from, stride(1) / around(), hoods) : 0;
+        u32 inverse = hop(); // modulo 8; each step doubles its bits
+        for (int i = 0; i < 4; i++) inverse *= 2 - hop() * inverse;
+        u32 i = ((u32)other - (u32)first) * inverse & around() - 1;
+        return (i / turn() * hoods + turns) * turn() + i % turn();
+    }
+    // quotient gives a / b modulo a prime number.
+    static __device__ __forceinline__ u64 quotient(u64 a, u64 b, u64 prime) {
         long long inverse = 0, next = 1;
-        for (u64 r = windows, n = stride(1); n;) { // Euclid
+        for (u64 r = prime, n = b; n;) { // Euclid
             u64 q = r / n, rest = r % n;
             long long before = inverse - (long long)q * next;
             inverse = next;
@@ -74,13 +112,17 @@ template <class C> struct Probe {
             r = n;
             n = rest;
         }
-        u64 distance = other >= window ? other - window : other + windows - window, product = 0;
-        u64 factor = inverse < 0 ? (u64)(inverse + (long long)windows) : (u64)inverse;
-        for (int b = distance ? 63 - (int)leading_zeros(distance) : -1; b >= 0; b--) {
-            product = on(product, product);
-            if (distance >> b & 1) product = on(product, factor);
+        u64 product = 0, factor = inverse < 0 ? (u64)(inverse + (long long)prime) : (u64)inverse;
+        for (int b = a ? 63 - (int)leading_zeros(a) : -1; b >= 0; b--) {
+            product = product + product < prime ? product + product : product + product - prime;
+            if (a >> b & 1) product = product + factor < prime ? product + factor : product + factor - prime;
         }
         return product;
+    }
+    // advances_to gives how many lead to another window, where the chain has left its neighbourhood: (other - window) / step, of which there is one,
+    // modulo the prime number of windows.
+    __device__ __forceinline__ u64 advances_to(u64 other) const {
+        return quotient(other >= window ? other - window : other + windows - window, stride(1), windows);
     }
     __device__ __forceinline__ u32 first_slot() const { return (u32)hash & (C::WINDOW - 1); }
     __device__ __forceinline__ u64 window_address() const { return slots + window * (C::WINDOW * C::SLOT_BYTES); }
@@ -175,7 +217,7 @@ template <class C> struct Skip {
         s.limit += n - (s.probes - 1);
         if (s.limit > s.p.windows) s.limit = s.p.windows;
         skipped = n < s.limit ? n : s.limit - 1;
-        s.p.skip(skipped - (s.probes - 1));
+        s.p.go_to(skipped);
         s.probes = skipped + 1;
     }
     // leave notes that the first windows of the chain of p are full.
@@ -420,8 +462,7 @@ template <class C, class Tile, bool LONG> struct InsertGroup {
                 }
                 to = g.shuffle(to, 0);
                 if (asks) {
-                    u64 at = probes - 1;
-                    p.skip(to >= at ? to - at : to + p.windows - at);
+                    p.go_to(to);
                     probes = to + 1;
                     reserved = whole;
                 }
