@@ -886,7 +886,7 @@ func (c config) listHeader(name string, l listConfig) string {
 #include "keys.cuh"
 struct %s : Marks<%d, %d> {
     static constexpr int KEY_BYTES = %d, VALUE_BYTES = %d, SLOT_BYTES = %d, VALUE_OFFSET = %d, WINDOW = %d, HASH = %d;
-    static constexpr u32 NEAR = %d, HEADER = %d;
+    static constexpr u32 NEAR = %d, AROUND = 1, TURN = 1, HEADER = %d;
     static constexpr bool PACKED = false, SOA = false;
     typedef bits_of<VALUE_BYTES>::type value;
 };

@@ -290,7 +290,9 @@ func TestStretchesCompileForGPUs(t *testing.T) {
 			}
 			programs := []*device.Program{c.stretchProgram()}
 			if !c.cfg.set() {
-				programs = append(programs, c.stretchMultiProgram())
+				multi := *c
+				multi.cfg.far, multi.cfg.around = true, multiNeighbourhood
+				programs = append(programs, multi.stretchMultiProgram())
 			}
 			for _, p := range programs {
 				_, err = device.CompileFor("sm_90", p)

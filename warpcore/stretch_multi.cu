@@ -46,6 +46,7 @@ struct Mark {
         u32 free = ~mark & ALL;
         if ((u32)popcount(free) <= n) return C::WINDOW;
         free = in_order(free, first);
+#pragma unroll 1
         for (; n; n--) free &= free - 1;
         return (u32)lowest_bit(free) ^ first;
     }
@@ -227,7 +228,7 @@ struct MultiJob {
     }
 };
 
-WARPMAP_KERNEL_RESIDENT(insert_stretch_multi, stretchParams, 6) {
+WARPMAP_KERNEL_RESIDENT(insert_stretch_multi, stretchParams, C::SLOT_BYTES > 8 ? 5 : 6) {
     __shared__ Stage stage;
     const u64* starts = at<u64>(p.rows.starts) + block_index();
     u64 first = load_readonly(starts);
