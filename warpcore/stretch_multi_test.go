@@ -43,7 +43,7 @@ func multiHistory[K uint32 | uint64](d *device.Device, o table.Options, least in
 		for i := range keys {
 			keys[i], values[i] = K(rng.Uint64N(uint64(4*rows))), K(round<<20+i)
 			switch {
-			case i%1000 < 3:
+			case i%1000 < 2:
 				keys[i] = ^K(0) - K(i%5)
 			case hot && i%8 == 5:
 				keys[i] = 77
