@@ -25,6 +25,7 @@ template <class C, bool ALL, bool PLACE, class End, class Visit> struct LookUpJo
         key k;
         bool on;
     };
+    static constexpr u32 PATIENCE = ALL ? 8 : 1; // chains are long
     const Table& t;
     u64 keys, when;
     End end;
@@ -84,7 +85,7 @@ __device__ __forceinline__ void look_up(const Table& t, u64 keys, u64 n, End end
 
 // Removes all pairs of each key.
 template <class C> struct Erase {
-    static constexpr bool VISITS = true, PLACES = true;
+    static constexpr bool VISITS = true, PLACES = true, HIT = false, WRITES = false;
     const Table& t;
     u32 erased; // by this lane, for the keys of its tile: a bit each
     u64 slots, pairs;

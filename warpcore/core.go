@@ -696,6 +696,8 @@ const (
 	// mostInStretches is how many rows a key of a multimap has at most, on average, if they go in stretch by stretch. Of those of keys with 96 rows each, 1 in
 	// 40 finds no room in its neighbourhood at a load factor of 0.8, and reads 10 windows in shared memory.
 	mostInStretches = 96
+	// inStretchesAsked: one row in so many is asked at first whether keys have more. In all rows, they have no more than so many times as many as in these.
+	inStretchesAsked = 8
 	// A piece of a batch is looked at for that, in 0.2 to 0.7 ms, once in so many times its rows; crowdedShare is what share of rows a row's key has, then.
 	repeatsTrusted, crowdedShare = 64, 64
 	// Smaller batches than unasked are not asked for that, and those of less than contended rows only if chains are long: fewer rows of a key are not
@@ -708,6 +710,15 @@ const (
 func (c *core) insertGroups(st *device.Stream, k inserts, p insertParams, b frame.Rows, empty bool) (taken int64, err error) {
 	if !c.ordered(b) && !c.stretched(k, b.N) && (b.N < unasked || b.N < contended && c.counters.Seen.MaxProbes <= longWindows) {
 		return 0, nil
+	}
+	if c.stretched(k, b.N) {
+		distinct, crowd, err := c.frame.Distinct(st, b.Keys, c.cfg.keyBytes, b.N/inStretchesAsked)
+		if err != nil && !device.IsOutOfMemory(err) {
+			return 0, err
+		}
+		if distinct > 0 && crowd == 0 && b.N/distinct <= mostInStretches {
+			return c.insertMultiStretches(st, k, p, b, empty)
+		}
 	}
 	distinct, crowd, err := c.frame.Distinct(st, b.Keys, c.cfg.keyBytes, b.N)
 	if err != nil && !device.IsOutOfMemory(err) {

@@ -171,7 +171,7 @@ __device__ __forceinline__ void settle_long(const Table& t, const longParams& p,
 
 // fill_long writes the values of the rows that were left to it, those of a row in the order of the parts that were counted.
 template <class C, class Value> struct FillLong {
-    static constexpr bool VISITS = true, PLACES = true;
+    static constexpr bool VISITS = true, PLACES = true, HIT = false, WRITES = false;
     Value* out; // where the next values go
     __device__ __forceinline__ void begin(u64) {}
     template <class Tile> __device__ __forceinline__ void turn(Tile, int) {}

@@ -305,7 +305,7 @@ template <class C, class Tile> __device__ u32 count(const Table& t, Tile g, type
 
 // Visits calls visit(value) for the values of slots, each lane for those of the slots that it has read.
 template <class C, class Visit> struct Visits {
-    static constexpr bool VISITS = true, PLACES = true;
+    static constexpr bool VISITS = true, PLACES = true, HIT = false, WRITES = false;
     Visit& visit;
     template <class Tile> __device__ __forceinline__ void turn(Tile, int) {}
     template <class W> __device__ __forceinline__ void operator()(u64 slots, u64, u64 index, W w, u32) {

@@ -290,7 +290,7 @@ func TestStretchesCompileForGPUs(t *testing.T) {
 			}
 			programs := []*device.Program{c.stretchProgram()}
 			if !c.cfg.set() {
-				multi := *c
+				multi := &core{opts: c.opts, cfg: c.cfg}
 				multi.cfg.far, multi.cfg.around = true, multiNeighbourhood
 				programs = append(programs, multi.stretchMultiProgram())
 			}

@@ -39,7 +39,12 @@ template <class C> struct Probe {
     // advance goes on from a window, the first of which has the number 1. The first C::NEAR are in one neighbourhood.
     __device__ __forceinline__ void advance(u64 number) {
         if (C::NEAR > 1 && number < C::NEAR) return advance_near();
-        if (C::AROUND > 1) return onward(number - 1, 1, 0, 0);
+        if (C::AROUND > 1) {
+            u32 in = (u32)window & around() - 1;
+            if (!(number & turn() - 1)) return onward(number - 1, 1, 0, 0);
+            window = window - in + (in + hop() & around() - 1);
+            return;
+        }
         if (windows == 1) return;
         window += 1 + reduce(seeded64(hash, seed), windows - 1);
         if (window >= windows) window -= windows;
@@ -607,8 +612,10 @@ template <class C> struct Hit {
     }
 };
 
+// HIT: more is asked of the hit than how many pairs there are. WRITES: a visit writes the values, packed, one behind the other; then visit.goes(count) says
+// for the key of this lane whether so many are still asked for, and visit.to(count) where the next of them goes.
 struct NoVisit {
-    static constexpr bool VISITS = false, PLACES = false;
+    static constexpr bool VISITS = false, PLACES = false, HIT = true, WRITES = false;
     __device__ __forceinline__ void begin(u64) {}
     template <class Tile> __device__ __forceinline__ void turn(Tile, int) {}
     template <class W> __device__ __forceinline__ void operator()(u64, u64, u64, W, u32) {}
@@ -649,6 +656,7 @@ template <class C, bool ALL, bool PLACE> struct Search {
         typedef Part<C, G> Parts;
         typedef typename Parts::View_ V;
         u32 pending = g.ballot(active);
+        if constexpr (!ONE && !Visit::HIT && C::PACKED && !Held<C>::SEVERAL && G > 1 && G <= 4 && C::WINDOW <= 8) return on_from(t, tally(g, active, pending, visit));
         u32 from = Parts::PARTS > 1 ? (part ^ p.first_slot() / Parts::SLOTS) * Parts::SLOTS : 0;
         u64 address = p.slots + p.slot_index(from) * C::SLOT_BYTES;
 #pragma unroll
@@ -696,12 +704,73 @@ template <class C, bool ALL, bool PLACE> struct Search {
         }
         if (!active || ++part < Parts::PARTS) return active;
         part = 0;
-        if (!p.overflowed()) return false;
+        return on_from(t, true);
+    }
+    // on_from goes on from a window that was read whole, if the chain does.
+    __device__ __forceinline__ bool on_from(const Table& t, bool active) {
+        if (!active || !p.overflowed()) return false;
         if (probes == WARPCORE_PROBES_UNTOLD || probes == p.longest()) bound = probes_bound(t, p.longest());
         if (probes >= bound) return false;
         p.advance(probes);
         probes++;
         return true;
+    }
+    // tally reads the windows of all keys of a small tile, and adds up what its lanes have of them at once: a byte for each key, of which the lower half
+    // is how many pairs, and the upper how many lanes have an empty slot. It tells whether this lane's key has none.
+    template <class Tile, class Visit> __device__ __forceinline__ bool tally(Tile g, bool active, u32 pending, Visit& visit) {
+        constexpr int G = Tile::LANES;
+        typedef typename Part<C, G>::View_ V;
+        V s[G];
+        u32 match[G], own = 0;
+        u64 address = p.window_address();
+#pragma unroll
+        for (int j = 0; j < G; j++) s[j].load(pending >> j & 1, g.shuffle(address, j), g.rank());
+#pragma unroll
+        for (int j = 0; j < G; j++) {
+            bool on = (pending >> j & 1) && V::holds(g.rank());
+            match[j] = s[j].matches(g.shuffle(p.stored, j));
+            if (!on) match[j] = 0;
+            u32 end = on && s[j].matches(C::EMPTY);
+            own |= ((u32)popcount(match[j]) | end << 4) << 8 * j;
+        }
+        u32 sum = own;
+#pragma unroll
+        for (int d = 1; d < G; d *= 2) {
+            u32 before = g.shuffle(sum, g.rank() >= d ? g.rank() - d : 0);
+            if (g.rank() >= d) sum += before;
+        }
+        u32 its = g.shuffle(sum, G - 1) >> 8 * g.rank() & 0xff;
+        if constexpr (Visit::WRITES) {
+            typedef typename C::value value;
+            u64 to = visit.to(hit.count);
+            u32 goes = g.ballot(active && visit.goes(hit.count + (its & 15)));
+#pragma unroll
+            for (int j = 0; j < G; j++) {
+                value* at_once = at<value>(g.shuffle(to, j)) + (sum - own >> 8 * j & 15);
+                if (!(goes >> j & 1)) continue;
+#pragma unroll
+                for (int i = 0; i < V::WORDS; i++)
+                    if (match[j] >> i & 1) *at_once++ = Access<C>::value_in(s[j].w[i]);
+            }
+        } else if constexpr (Visit::VISITS) {
+#pragma unroll
+            for (int j = 0; j < G; j++) {
+                u64 slots = 0, values = 0, index = 0;
+                if constexpr (Visit::PLACES) {
+                    slots = g.shuffle(p.slots, j);
+                    values = g.shuffle(p.values, j);
+                    index = g.shuffle(p.slot_index(0), j);
+                }
+                u32 n = g.shuffle(hit.count, j) + (sum - own >> 8 * j & 15);
+                visit.turn(g, j);
+#pragma unroll
+                for (int i = 0; i < V::WORDS; i++)
+                    if (match[j] >> i & 1) visit(slots, values, index + V::slot(i, g.rank()), s[j].w[i], n++);
+            }
+        }
+        if (active) hit.count += its & 15;
+        hit.found = hit.count != 0;
+        return active && !(its >> 4);
     }
 };
 
