@@ -27,7 +27,7 @@ func inNeighbourhoods(c *core, least int64) error {
 // multiHistory inserts batches with equal keys, beside one another and apart, more of one key than a turn of its chain has slots, and reserved ones, and
 // deletes, beside a Go map. Stretches have 64 windows or, on a GPU, as many as elsewhere.
 func multiHistory[K uint32 | uint64](d *device.Device, o table.Options, least int64, bytes int, rng *rand.Rand, rows, rounds int) error {
-	m, err := NewMultiMap[K, K](d, Options{Options: o, Layout: Packed})
+	m, err := NewMultiMap[K, K](d, Options{Options: o, Layout: Packed, FindGroup: 4})
 	if err != nil {
 		return err
 	}
@@ -167,8 +167,8 @@ func TestMultiStretchesUnderStress(t *testing.T) {
 			}
 		}
 	})
-	text, left := stretchMultiCU, multileftCUH
-	defer func() { stretchMultiCU, multileftCUH = text, left }()
+	text, left, core := stretchMultiCU, multileftCUH, warpcoreCUH
+	defer func() { stretchMultiCU, multileftCUH, warpcoreCUH = text, left, core }()
 	for name, c := range map[string]struct {
 		of       *string
 		old, now string
@@ -188,6 +188,8 @@ func TestMultiStretchesUnderStress(t *testing.T) {
 		"a turn has a window less":                {&stretchMultiCU, "return ++row.number < turn;", "return ++row.number < turn - 1;"},
 		"a turn has a window more":                {&multileftCUH, "s.p.go_to(s.p.turn());", "s.p.go_to(++s.probes - 1);"},
 		"rows that are left over begin anew":      {&multileftCUH, "        s.p.go_to(s.p.turn());\n", ""},
+		"a lane's values go over another's":       {&warpcoreCUH, "value* at_once = at<value>(g.shuffle(to, j)) + (sum - own >> 8 * j & 15);", "value* at_once = at<value>(g.shuffle(to, j)) + (sum >> 8 * j & 15);"},
+		"an empty slot does not end a look-up":    {&warpcoreCUH, "if (g.rank() >= d) sum += before;", "if (g.rank() > d) sum += before;"},
 		"the last row that is left over is twice": {&multileftCUH, "FOR_EACH_ITEM(i, n) {", "if (n) n++; FOR_EACH_ITEM(i, n) {"},
 	} {
 		t.Run(name, func(t *testing.T) {
