@@ -150,14 +150,19 @@ struct MultiJob {
     // pass goes past a window that is full, or will be when those of the run before have their slots; false: the turn ends.
     __device__ __forceinline__ bool pass(Row& row, u32 seen) const {
         if (!(seen & row.past)) or_of(marks + row.window, row.past);
-        u32 in = row.window & around - 1;
-        row.window += (in + row.hop & around - 1) - in;
+        return further(row);
+    }
+    __device__ __forceinline__ bool further(Row& row) const {
+        row.window = (row.window & ~(around - 1)) | (row.window + row.hop & around - 1);
         return ++row.number < turn;
     }
     // room goes on to a window with room, and gives its mark; Mark::ALL: the turn has none.
     __device__ __forceinline__ u32 room(Row& row) const {
+        const u32 passed = Mark::ALL | row.past; // most are, by others with this bit
         for (;;) {
-            u32 seen = load_relaxed(marks + row.window);
+            u32 seen;
+            while (((seen = load_relaxed(marks + row.window)) & passed) == passed)
+                if (!further(row)) return Mark::ALL;
             if ((seen & Mark::ALL) != Mark::ALL) return seen;
             if (!pass(row, seen)) return Mark::ALL;
         }
