@@ -342,7 +342,7 @@ func (c *core) place(base, windows, side int64) (t Table, end int64) {
 		}
 	}
 	for _, r := range []*Region{&t.Main, &t.Side} {
-		r.Overflow = take(overflowBytes(int64(r.Windows)))
+		r.Overflow = take(c.cfg.overflowBytes(int64(r.Windows)))
 	}
 	if n := hints(windows); n > 0 && c.multi() {
 		t.Hints, t.HintMask = take((n+sideHints)*hintBytes), uint64(n-1)

@@ -121,11 +121,11 @@ func (c config) header(name string) string {
 #include "keys.cuh"
 struct %s : Marks<%d, %d> {
     static constexpr int KEY_BYTES = %d, VALUE_BYTES = %d, SLOT_BYTES = %d, VALUE_OFFSET = %d, WINDOW = %d, HASH = %d;
-    static constexpr u32 NEAR = %d, AROUND = %d, TURN = %d, BUCKET = %d, STASH_BYTES = %d;
+    static constexpr u32 NEAR = %d, AROUND = %d, TURN = %d, OVERFLOW_BITS = %d, BUCKET = %d, STASH_BYTES = %d;
     static constexpr bool PACKED = %t, SOA = %t;
     typedef bits_of<%d>::type value;
 };
-`, name, c.keyBytes, kernel.Reserved, c.keyBytes, c.valueBytes, c.slotBytes(), c.valueOffset(), c.window, c.hash, c.near(), max(1, c.around), min(max(1, c.around), multiTurn), c.bucket, c.stashBytes(),
+`, name, c.keyBytes, kernel.Reserved, c.keyBytes, c.valueBytes, c.slotBytes(), c.valueOffset(), c.window, c.hash, c.near(), max(1, c.around), min(max(1, c.around), multiTurn), c.overflowBits(), c.bucket, c.stashBytes(),
 		c.layout == Packed, c.layout == SoA, max(4, c.valueBytes)) // a set's is never read
 }
 
@@ -153,7 +153,7 @@ const (
 type Region struct {
 	Slots    uint64 // address
 	Values   uint64 // address of the values, in layout SoA
-	Overflow uint64 // address of the overflow filter: overflowBits for each window, in words of 32 bits
+	Overflow uint64 // address of the overflow filter: overflowBits() for each window, in words of 32 bits
 	Windows  uint64
 }
 
@@ -428,10 +428,19 @@ const (
 
 // overflowBits is the width of a window's overflow filter, a power of two up to 32. A key that goes past the window
 // clears one of the bits, so a look-up whose bit is set need not go on. Wider filters are asked in vain less often, and
-// take more of the L2 cache, where they are meant to stay.
-const overflowBits = 4
+// take more of the L2 cache, where they are meant to stay. A look-up in a multimap always goes to the end of its chain: so
+// wider ones spare it more. Of keys with one value each, at a load factor of 0.8, it reads 1.20 windows instead of 1.29.
+const overflowBits, multiOverflowBits = 4, 8
 
-// overflowShift is where the hash's bits stand that choose the bit of the filter: above those of the first slot.
+func (c config) overflowBits() uint64 {
+	if c.around > 1 {
+		return multiOverflowBits
+	}
+	return overflowBits
+}
+
+// overflowShift is where the hash's bits stand that choose the bit of the filter: above those of the first slot. The lowest
+// at nearShift may be among them, because what stands there is made odd.
 const overflowShift = 8
 
 // sectorBytes is what a lane on its own reads at once: the least that a GPU's memory gives.
@@ -441,7 +450,9 @@ const sectorBytes = 32
 const histogramBins = len(table.Stats{}.Probes)
 
 // overflowBytes is the size of a region's filter.
-func overflowBytes(windows int64) int64 { return (windows*overflowBits + 31) / 32 * 4 }
+func (c config) overflowBytes(windows int64) int64 {
+	return (windows*int64(c.overflowBits()) + 31) / 32 * 4
+}
 
 // forEachParams are the parameters of for_each and for_all.
 type forEachParams struct {
@@ -458,7 +469,6 @@ func layouts() []any {
 func defines(set bool) []device.Define {
 	return append(append(frame.PartitionDefines(), frame.StatusDefines()...), []device.Define{
 		{Name: "WARPCORE_PROBES_UNTOLD", Value: probesUntold},
-		{Name: "WARPCORE_OVERFLOW_BITS", Value: overflowBits},
 		{Name: "WARPCORE_NEIGHBOURHOOD", Value: neighbourhood},
 		{Name: "WARPCORE_NEAR_SHIFT", Value: nearShift},
 		{Name: "WARPCORE_INVERSE_BITS", Value: inverseBits},
@@ -613,7 +623,7 @@ func (c config) probe(t *Table, key keyBits) probe {
 	h = kernel.Hash64(c.hash, h^p.stored.lo, t.Seed)
 	p.window = kernel.Reduce(h, p.windows)
 	p.first = h & uint64(c.window-1)
-	p.overflow = h >> overflowShift & (overflowBits - 1)
+	p.overflow = h >> overflowShift & (c.overflowBits() - 1)
 	p.hop = h>>nearShift&(neighbourhood-1) | 1
 	if c.far {
 		p.around = uint64(c.neighbours(int64(p.windows)))
@@ -886,11 +896,11 @@ func (c config) listHeader(name string, l listConfig) string {
 #include "keys.cuh"
 struct %s : Marks<%d, %d> {
     static constexpr int KEY_BYTES = %d, VALUE_BYTES = %d, SLOT_BYTES = %d, VALUE_OFFSET = %d, WINDOW = %d, HASH = %d;
-    static constexpr u32 NEAR = %d, AROUND = 1, TURN = 1, HEADER = %d;
+    static constexpr u32 NEAR = %d, AROUND = 1, TURN = 1, OVERFLOW_BITS = %d, HEADER = %d;
     static constexpr bool PACKED = false, SOA = false;
     typedef bits_of<VALUE_BYTES>::type value;
 };
-`, name, c.keyBytes, kernel.Reserved, c.keyBytes, l.valueBytes, c.slotBytes(), c.valueOffset(), c.window, c.hash, c.near(), l.header())
+`, name, c.keyBytes, kernel.Reserved, c.keyBytes, l.valueBytes, c.slotBytes(), c.valueOffset(), c.window, c.hash, c.near(), c.overflowBits(), l.header())
 }
 
 // bucket is a bucket's word.

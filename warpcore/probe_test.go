@@ -113,7 +113,7 @@ func TestProbeTwin(t *testing.T) {
 								Stored: q.stored.lo, StoredHigh: q.stored.hi, First: q.first, Window: q.window, SlotIndex: index,
 								WindowAddress: region.Slots + q.window*uint64(cfg.window*cfg.slotBytes()),
 								WordAddress:   region.Slots + index*uint64(cfg.slotBytes()),
-								OverflowBit:   q.window*overflowBits + q.overflow,
+								OverflowBit:   q.window*cfg.overflowBits() + q.overflow,
 							})
 							q.advance()
 						}

@@ -21,9 +21,9 @@ constexpr u32 LISTED = WARPCORE_MULTI_LISTED, WINDOW_BYTES = C::WINDOW * C::SLOT
 
 // A window's mark: the slots that are taken, and above them the bits of the overflow filter by which keys have gone past the window.
 struct Mark {
-    static constexpr u32 ALL = (1u << C::WINDOW) - 1, PAST = 16, PASTS = (1u << WARPCORE_OVERFLOW_BITS) - 1;
-    static constexpr u32 PER_WORD = 32 / WARPCORE_OVERFLOW_BITS; // windows whose filters are a word of memory
-    static_assert(C::WINDOW <= 16 && WARPCORE_OVERFLOW_BITS <= 16, "both in a word");
+    static constexpr u32 ALL = (1u << C::WINDOW) - 1, PAST = 16, PASTS = (1u << C::OVERFLOW_BITS) - 1;
+    static constexpr u32 PER_WORD = 32 / C::OVERFLOW_BITS; // windows whose filters are a word of memory
+    static_assert(C::WINDOW <= 16 && C::OVERFLOW_BITS <= 16, "both in a word");
 
     static __device__ __forceinline__ u32 taken(const Window& w) {
         u32 m = 0;
@@ -101,7 +101,7 @@ struct MultiJob {
         for (u32 i = thread_index(); i < windows; i += block_threads()) {
             Window w;
             w.load(true, copy + i * WINDOW_BYTES, 0);
-            u32 past = ~load_readonly(overflow(i)) >> i % Mark::PER_WORD * WARPCORE_OVERFLOW_BITS & Mark::PASTS;
+            u32 past = ~load_readonly(overflow(i)) >> i % Mark::PER_WORD * C::OVERFLOW_BITS & Mark::PASTS;
             marks[i] = Mark::taken(w) | past << Mark::PAST;
         }
         block_sync();
@@ -114,7 +114,7 @@ struct MultiJob {
         for (u32 i = thread_index() * Mark::PER_WORD; i < windows; i += block_threads() * Mark::PER_WORD) {
             u32 past = 0;
             for (u32 j = 0; j < Mark::PER_WORD && i + j < windows; j++)
-                past |= (marks[i + j] >> Mark::PAST & Mark::PASTS) << j * WARPCORE_OVERFLOW_BITS;
+                past |= (marks[i + j] >> Mark::PAST & Mark::PASTS) << j * C::OVERFLOW_BITS;
             if (past) and_of_memory(overflow(i), ~past);
         }
     }
@@ -175,7 +175,7 @@ struct MultiJob {
             on = false;
         }
         Probe<C> h(p.table, k);
-        Row row{(u32)(h.window - from), 0, h.hop(), 1u << (Mark::PAST + (u32)h.overflow_bit() % WARPCORE_OVERFLOW_BITS)};
+        Row row{(u32)(h.window - from), 0, h.hop(), 1u << (Mark::PAST + (u32)h.overflow_bit() % C::OVERFLOW_BITS)};
         u32 lane = (u32)warp.rank();
         key before = warp.shuffle(k, lane ? lane - 1 : 0);
         bool same = lane && on && before == k, runs = warp.any(same);

@@ -137,7 +137,7 @@ template <class C> struct Probe {
 
     // The key's bit in the window's overflow filter; 0 once a key with this bit has gone past the window.
     __device__ __forceinline__ u64 overflow_bit() const {
-        return window * WARPCORE_OVERFLOW_BITS + ((u32)hash >> WARPCORE_OVERFLOW_SHIFT & (WARPCORE_OVERFLOW_BITS - 1));
+        return window * C::OVERFLOW_BITS + ((u32)hash >> WARPCORE_OVERFLOW_SHIFT & (C::OVERFLOW_BITS - 1));
     }
     __device__ __forceinline__ bool overflowed() const {
         u64 bit = overflow_bit();
