@@ -205,7 +205,7 @@ func newCore(d *device.Device, w frame.Width, o Options, kind table.Kind) (*core
 	}
 	c := &core{cfg: config{keyBytes: w.Key, valueBytes: w.Value}, opts: o, kind: kind}
 	if c.multi() {
-		c.cfg.far, c.cfg.around, c.cfg.least = true, multiNeighbourhood, leastNeighbourhoods
+		c.cfg = c.cfg.ofMultimap()
 	}
 	c.frame.Why = o.Why
 	return frame.Made(c, c.frame.Open(family, d, c.begin, c.free))

@@ -112,6 +112,12 @@ func (c config) near() int {
 	return nearWindows
 }
 
+// ofMultimap is the config of a multimap whose slots have a value each.
+func (c config) ofMultimap() config {
+	c.far, c.around, c.least = true, multiNeighbourhood, leastNeighbourhoods
+	return c
+}
+
 // longest is how many windows a chain has at most, in a region of so many: those of its neighbourhood may come twice.
 func (c config) longest(windows uint64) uint64 { return windows + uint64(c.near()) - 1 }
 

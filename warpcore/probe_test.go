@@ -61,7 +61,7 @@ func TestProbeTwin(t *testing.T) {
 			{keyBytes: 8, valueBytes: 8, layout: SoA, window: 32, hash: kernel.HashIdentity},
 			{keyBytes: 16, layout: Packed, window: 4},
 			{keyBytes: 4, valueBytes: 4, layout: SoA, window: 4, far: true},
-			{keyBytes: 4, valueBytes: 4, layout: Packed, window: 8, far: true, around: multiNeighbourhood, least: leastNeighbourhoods},
+			config{keyBytes: 4, valueBytes: 4, layout: Packed, window: 8}.ofMultimap(),
 		} {
 			t.Run(fmt.Sprintf("%s/%+v", name, cfg), func(t *testing.T) {
 				d, err := device.Open(name)
@@ -188,7 +188,7 @@ WARPMAP_KERNEL(rounds, warpcore::probeTestParams) {
 // Where a window stands in a chain that goes round among neighbourhoods is computed both ways, as the chain goes.
 func TestChainsGoRound(t *testing.T) {
 	onDevices(t, func(t *testing.T, d *device.Device) {
-		c := &core{cfg: config{keyBytes: 4, valueBytes: 4, layout: Packed, window: 8, far: true, around: multiNeighbourhood, least: leastNeighbourhoods}, opts: Options{InsertGroup: 1, FindGroup: 1}}
+		c := &core{cfg: config{keyBytes: 4, valueBytes: 4, layout: Packed, window: 8}.ofMultimap(), opts: Options{InsertGroup: 1, FindGroup: 1}}
 		p := c.program("rounds", roundsKernel)
 		p.Layouts = append(p.Layouts, probeTestParams{})
 		m, err := d.Compile(p)

@@ -290,8 +290,7 @@ func TestStretchesCompileForGPUs(t *testing.T) {
 			}
 			programs := []*device.Program{c.stretchProgram()}
 			if !c.cfg.set() {
-				multi := &core{opts: c.opts, cfg: c.cfg}
-				multi.cfg.far, multi.cfg.around = true, multiNeighbourhood
+				multi := &core{opts: c.opts, cfg: c.cfg.ofMultimap()}
 				programs = append(programs, multi.stretchMultiProgram())
 			}
 			for _, p := range programs {
