@@ -208,10 +208,11 @@
 // waits. Before, an estimate (HyperLogLog) tells whether keys have many values on average, and a comparison of some
 // rows with others tells whether one key has a large share.
 //
-// The place of each window of a chain can be computed: the n-th is number n mod 32 of turn n/32. So FindAll, Count and Delete of a
-// key whose hint tells of 256 windows or more leave the key to kernels in which all warps divide the windows among them
-// (long.cuh). What is behind the hint is walked. Stats computes the number of a window in its chain by the inverses
-// of the hop and of the step from neighbourhood to neighbourhood, of which there are a prime number. Device-side inserts and look-ups use no hints.
+// The place of each window of a chain can be computed: the n-th is number n mod 32 of turn n/32. So FindAll, Count and
+// Delete of a key whose hint tells of 256 windows or more leave the key to kernels in which all warps divide the windows
+// among them (long.cuh). What is behind the hint is walked. Stats computes the number of a window in its chain by the
+// inverses of the hop and of the step from neighbourhood to neighbourhood, of which there are a prime number. Device-side
+// inserts and look-ups use no hints.
 //
 // In a MultiBucket, a group reserves windows in the same way. It fills each free slot with a full bucket, and fills
 // what room the key's own slot has. The last values, fewer than a window's, go in together, from the hint on. When a
