@@ -31,10 +31,10 @@
 // A group of 2 to 32 lanes reads a window whole, with loads of up to 16 bytes, and decides by votes; a lane on its own
 // reads sector after sector. Groups of any size agree about the order, so any group may use any table.
 //
-// Beside the slots lies an overflow filter, 4 bits for each window, or 8 in a MultiMap, small enough to stay in the L2 cache. A key that
-// goes past a full window clears one of the bits, chosen by its hash. So a look-up that comes to the end of a full
-// window goes on only if its bit is cleared: at load factor 0.9 a key that is not there costs 1.4 windows instead of
-// 2.9.
+// Beside the slots lies an overflow filter, 4 bits for each window, or 8 in a MultiMap, small enough to stay in the L2
+// cache. A key that goes past a full window clears one of the bits, chosen by its hash. So a look-up that comes to the
+// end of a full window goes on only if its bit is cleared: at load factor 0.9 a key that is not there costs 1.4 windows
+// instead of 2.9.
 //
 // # Large batches
 //
