@@ -60,10 +60,10 @@
 // A packed multimap takes batches with up to 96 rows for each key, on average, in the same way (stretch_multi.cu). It
 // looks for no key and settles nothing: what a row takes is its own. A stretch is a neighbourhood of its table (see
 // MultiMap below), and a row goes as far along its chain as that stays there. The marks have the stretch's overflow
-// filters beside the taken slots. Neighbouring rows with one key take slots in a row, at one step. Rows with reserved keys
-// are only counted, and inserted behind, because the side region may refuse them. At a load factor of 0.8, by simulation,
-// no rows of keys with up to 8 values are left over, 0.7% where keys have 64 values, and 2.5% with 96. Cost: with pairs of
-// 8 bytes, 55 bytes of streams a pair.
+// filters beside the taken slots. Neighbouring rows with one key take slots in a row, at one step. Rows with reserved
+// keys are only counted, and inserted behind, because the side region may refuse them. At a load factor of 0.8, by
+// simulation, no rows of keys with up to 8 values are left over, 0.7% where keys have 64 values, and 2.5% with 96.
+// Cost: with pairs of 8 bytes, 55 bytes of streams a pair.
 //
 // Other large batches are brought in the order of the table's regions, one pass. A region is a stretch of windows that
 // the L2 cache holds, because a compare-and-swap that hits it is several times as fast as one in memory. Blocks that
@@ -184,9 +184,10 @@
 //
 // A MultiMap is the same table, but a key may be in it any number of times: an insert takes the first free slot of the
 // chain. A key with v values has a chain of v/Window windows. The chain stays near its beginning as long as that has
-// room: the main region is a prime number of neighbourhoods, of 512 windows each, or fewer in a table of less than 131,584
-// windows. The first 32 windows of a chain, a turn, are in its first window's neighbourhood. The next 32 are in another,
-// which double hashing names, and so on. After a turn in each neighbourhood, the chain goes on where its first turn ended:
+// room: the main region is a prime number of neighbourhoods, of 512 windows each, or fewer in a table of less than
+// 131,584 windows. The first 32 windows of a chain, a turn, are in its first window's neighbourhood. The next 32 are in
+// another, which double hashing names, and so on. After a turn in each neighbourhood, the chain goes on where its first
+// turn ended:
 //
 //	│ neighbourhood 0         │ neighbourhood 1         │ …
 //	     ▲       ▲       ▲          ▲       ▲       ▲
