@@ -148,6 +148,10 @@ template <class Tile, class I, class Job> __device__ __forceinline__ void drive(
 template <class Job, class = void> struct Gathers { static constexpr bool yes = false; };
 template <class Job> struct Gathers<Job, decltype((void)Job::GATHERS)> { static constexpr bool yes = Job::GATHERS; };
 
+// How many lanes a job lets wait before they get items, if it has PATIENCE: to give items takes a warp some time, however many get one.
+template <class Job, class = void> constexpr u32 PATIENCE_OF = 1;
+template <class Job> constexpr u32 PATIENCE_OF<Job, decltype((void)Job::PATIENCE)> = Job::PATIENCE;
+
 // drive_held keeps two rows in registers, and gives items by shuffles: for items of few registers, and jobs that shuffle for their
 // tiles anyway, and use no shared memory. The job's shuffled(warp, x, from, i) is lane from's x, which is item i. A job with GATHERS sees
 // each row before its items are given out: gather(warp, x) changes the 32 items of a row together.
@@ -166,7 +170,7 @@ template <class Tile, class I, class Job> __device__ __forceinline__ void drive_
         I item = 0; // this lane's: give changes it only with a new one
         bool busy = false;
         for (;;) {
-            if (feed.more()) {
+            if (feed.more() && (PATIENCE_OF<Job> == 1 || (u32)popcount(warp.ballot(!busy)) >= PATIENCE_OF<Job>)) {
                 int from;
                 bool later, turned;
                 bool got = feed.give(!busy, item, from, later, turned);

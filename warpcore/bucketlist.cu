@@ -502,7 +502,7 @@ WARPMAP_KERNEL_RESIDENT(insert_groups, listGroupParams, 4) {
 }
 
 // Looks up a batch of keys, and calls end(position, slot) for each: slot is 0 where the key is not there.
-template <class End> struct LookUpJob {
+template <class S, class End> struct LookUpJob {
     struct Item {
         key k;
     };
@@ -510,7 +510,7 @@ template <class End> struct LookUpJob {
     u64 keys;
     End end;
     NoVisit none;
-    Search<K, false, true> s;
+    S s;
 
     __device__ __forceinline__ LookUpJob(const Lists& t, u64 keys, End end) : t(t), keys(keys), end(end) {}
     __device__ __forceinline__ Item load(u64 i) const { return Item{input_key<C>(keys, i)}; }
@@ -521,11 +521,25 @@ template <class End> struct LookUpJob {
         return true;
     }
     __device__ __forceinline__ bool round(FindTile g, bool active) { return s.round(t.keys, g, active, none); }
-    __device__ __forceinline__ void done(u64 i) { end(i, s.hit.found ? s.hit.slots + s.hit.index * C::SLOT_BYTES : 0, s.hit.stored); }
+    __device__ __forceinline__ void done(u64 i) { end(i, s.hit); }
 };
 template <class End> __device__ __forceinline__ void look_up(const Lists& t, u64 keys, u64 n, End end) {
-    LookUpJob<End> job(t, keys, end);
+    auto slot_of = [&](u64 i, const Hit<K>& hit) { end(i, hit.found ? hit.slots + hit.index * C::SLOT_BYTES : 0, hit.stored); };
+    LookUpJob<Search<K, false, true>, decltype(slot_of)> job(t, keys, slot_of);
     drive_held<FindTile, u64>(n, job);
+}
+// look_up_lists calls end(position, how many values, the word of the last bucket): 0 values where the key is not there. Lanes of a tile that hold a slot
+// each have all of it.
+template <class End> __device__ __forceinline__ void look_up_lists(const Lists& t, u64 keys, u64 n, End end) {
+    if constexpr (C::SLOT_BYTES == 16 && FindTile::LANES > 1) {
+        typedef WholeSlots<C> W;
+        auto list_of = [&](u64 i, const Hit<W>& hit) { end(i, hit.found ? ~(u32)(hit.word.lo >> 32) : 0, hit.word.hi); };
+        LookUpJob<Search<W, false, false>, decltype(list_of)> job(t, keys, list_of);
+        drive_held<FindTile, u64>(n, job);
+    } else look_up(t, keys, n, [&](u64 i, u64 slot, key) {
+        u32 count = slot ? list::count_at<C>(slot) : 0;
+        end(i, count, count ? load_relaxed(list::last_at<C>(slot)) : 0);
+    });
 }
 
 // Behind insert_groups, refuse_rows refuses the rows whose keys found no room, and release_lists makes as they were before the lists that those keys have.
@@ -593,11 +607,10 @@ WARPMAP_KERNEL(erase, listFindParams) {
 WARPMAP_KERNEL(count_all, listAllParams) {
     const auto& r = p.rows;
     bool any_long = false;
-    look_up(p.lists, r.keys, r.n, [&](u64 i, u64 slot, key) {
-        u32 n = slot ? list::count_at<C>(slot) : 0;
+    look_up_lists(p.lists, r.keys, r.n, [&](u64 i, u32 n, u64 last) {
         at<u32>(r.counts)[i] = n;
         if (!r.stash) return;
-        at<u64>(r.stash)[i] = n ? load_relaxed(list::last_at<C>(slot)) : 0;
+        at<u64>(r.stash)[i] = n ? last : 0;
         any_long |= n > LIST_LONG;
     });
     if (any_long) store_relaxed(&list::counters(p.lists)->long_, (u64)1);
@@ -619,19 +632,43 @@ WARPMAP_KERNEL(fill_all, listAllParams) {
             });
     }
 #endif
+    constexpr int ROWS = 4; // of a lane, whose only values are asked for at once, where none of 32 rows has several
     Warp warp;
     FOR_EACH_CHUNK(c, rows.chunks) {
         u64 before = at<u64>(rows.totals)[c];
-        for (u64 r = 0; r < rows.chunk; r += 32) {
-            u64 i = c * rows.chunk + r + warp.rank();
-            u32 n = i < rows.n ? at<u32>(rows.counts)[i] : 0;
-            u64 last = n ? at<u64>(rows.stash)[i] : 0, all, offset = before + warp.scan((u64)n, all);
-            before += all;
-            if (i < rows.n) at<u64>(rows.offsets)[i] = offset;
-            list::each_value<C>(p.lists, warp, last, n > LIST_LONG ? 0 : n, [&](bool on, int owner, u32 number, value v) {
-                u64 to = warp.shuffle(offset, owner) + number;
-                if (on) at<value>(rows.values)[to] = v;
-            });
+        for (u64 r = 0; r < rows.chunk; r += 32 * ROWS) {
+            u32 n[ROWS];
+            u64 last[ROWS];
+            value only[ROWS];
+            bool alone[ROWS];
+#pragma unroll
+            for (int j = 0; j < ROWS; j++) {
+                u64 i = c * rows.chunk + r + 32 * j + warp.rank();
+                bool on = i < rows.n && r + 32 * j < rows.chunk;
+                n[j] = on ? at<u32>(rows.counts)[i] : 0;
+                last[j] = on ? at<u64>(rows.stash)[i] : 0;
+            }
+#pragma unroll
+            for (int j = 0; j < ROWS; j++) {
+                alone[j] = !warp.any(n[j] > 1 || (n[j] && list::more(last[j])));
+                only[j] = alone[j] && n[j] ? load_relaxed(at<value>(list::place_address<C>(p.lists, list::place_of(last[j])))) : value{};
+            }
+#pragma unroll
+            for (int j = 0; j < ROWS; j++) {
+                if (r + 32 * j >= rows.chunk) break;
+                u64 i = c * rows.chunk + r + 32 * j + warp.rank();
+                u64 all, offset = before + warp.scan((u64)n[j], all);
+                before += all;
+                if (i < rows.n) at<u64>(rows.offsets)[i] = offset;
+                if (alone[j]) {
+                    if (n[j]) at<value>(rows.values)[offset] = only[j];
+                    continue;
+                }
+                list::each_value<C>(p.lists, warp, last[j], n[j] > LIST_LONG ? 0 : n[j], [&](bool on, int owner, u32 number, value v) {
+                    u64 to = warp.shuffle(offset, owner) + number;
+                    if (on) at<value>(rows.values)[to] = v;
+                });
+            }
         }
     }
 }

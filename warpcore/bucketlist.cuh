@@ -27,6 +27,23 @@ template <class C> struct Access<warpcore::KeySlots<C>, WHOLE_PAIRS> {
 };
 
 namespace warpcore {
+// WholeSlots is the config of slots of 16 bytes that are read whole, where nothing is written: the key, how many values the list can still get, and above
+// them the word of its last bucket.
+template <class C> struct WholeSlots : C {
+    static constexpr bool PACKED = true;
+    typedef u64 value;
+};
+} // namespace warpcore
+
+template <class C> struct Access<warpcore::WholeSlots<C>, WHOLE_PAIRS> {
+    typedef typename C::key key;
+    typedef u64 value;
+    typedef u128 word;
+    static __device__ __forceinline__ key key_of(word w) { return (key)w.lo; }
+    static __device__ __forceinline__ word* word_at(u64 slots, u64 index) { return at<word>(slots + index * C::SLOT_BYTES); }
+};
+
+namespace warpcore {
 namespace list {
 
 __device__ __forceinline__ ListCounters* counters(const Lists& t) { return at<ListCounters>(t.counters); }

@@ -25,6 +25,7 @@ template <class C, bool ALL, bool PLACE, class End, class Visit> struct LookUpJo
         key k;
         bool on;
     };
+    static constexpr u32 PATIENCE = ALL ? 8 : 1; // chains are long
     const Table& t;
     u64 keys, when;
     End end;
@@ -84,7 +85,7 @@ __device__ __forceinline__ void look_up(const Table& t, u64 keys, u64 n, End end
 
 // Removes all pairs of each key.
 template <class C> struct Erase {
-    static constexpr bool VISITS = true, PLACES = true;
+    static constexpr bool VISITS = true, PLACES = true, HIT = false, WRITES = false;
     const Table& t;
     u32 erased; // by this lane, for the keys of its tile: a bit each
     u64 slots, pairs;
@@ -138,7 +139,10 @@ template <bool FIRST_ONLY, class C> __device__ __forceinline__ u64 probes_to(con
     static_assert(C::NEAR <= WARPCORE_LONG_WINDOWS, "then chains have left their neighbourhood");
     Probe<C> q(t, s.k);
     for (u64 probes = 1; probes <= q.longest(); probes++) {
-        if (!FIRST_ONLY && probes > WARPCORE_LONG_WINDOWS) return probes + q.advances_to(s.index / C::WINDOW);
+        if (!FIRST_ONLY && probes > WARPCORE_LONG_WINDOWS) {
+            if constexpr (C::NEAR == 1) return 1 + q.number_of(s.index / C::WINDOW);
+            else return probes + q.advances_to(s.index / C::WINDOW);
+        }
         for (u32 slot = 0; slot < C::WINDOW; slot++) {
             u64 index = q.slot_index(slot);
             if (index == s.index) return probes;

@@ -137,7 +137,7 @@ func (m *image) checkHints() error {
 
 // overflowed tells whether a key has gone past a window, by the key's bit of its filter.
 func (m *image) overflowed(side bool, window, bit uint64) bool {
-	bit += window * overflowBits
+	bit += window * m.cfg.overflowBits()
 	at := m.region(side).Overflow - m.base + bit/32*4
 	return kernel.Pattern(m.mem[at:], 4)>>(bit%32)&1 == 0
 }

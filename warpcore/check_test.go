@@ -99,7 +99,7 @@ func TestCheckFindsDamage(t *testing.T) {
 				if p.window == slot/8 {
 					return false
 				}
-				bit := p.window*overflowBits + p.overflow
+				bit := p.window*m.cfg.overflowBits() + p.overflow
 				m.mem[m.t.Main.Overflow-m.base+bit/8] |= 1 << (bit % 8)
 				return true
 			})

@@ -67,6 +67,8 @@ var (
 	groupedCUH string
 	//go:embed bulk.cuh
 	bulkCUH string
+	//go:embed multileft.cuh
+	multileftCUH string
 )
 
 // core is the table under Map, MultiMap, MultiBucket and Set: it owns the memory, and works in addresses and bits.
@@ -131,7 +133,7 @@ func (c *core) multi() bool { return c.kind == table.KindMultiMap }
 // program is the table's kernels with the given translation unit.
 func (c *core) program(name, main string, more ...device.File) *device.Program {
 	files := []device.File{{Name: name + ".cu", Text: main}, {Name: "warpcore.cuh", Text: warpcoreCUH}, {Name: "bulk.cuh", Text: bulkCUH},
-		{Name: "regions.cuh", Text: regionsCUH}, {Name: "bring.cuh", Text: bringCUH}, {Name: "grouped.cuh", Text: groupedCUH}, {Name: "long.cuh", Text: longCUH}, {Name: "long_kernels.cuh", Text: longKernelsCUH},
+		{Name: "regions.cuh", Text: regionsCUH}, {Name: "bring.cuh", Text: bringCUH}, {Name: "grouped.cuh", Text: groupedCUH}, {Name: "long.cuh", Text: longCUH}, {Name: "long_kernels.cuh", Text: longKernelsCUH}, {Name: "multileft.cuh", Text: multileftCUH},
 		{Name: "config.h", Text: c.cfg.header("config")}}
 	if c.cfg.bucket > 0 {
 		files = append(files, device.File{Name: "multibucket.cuh", Text: multibucketCUH})
@@ -201,7 +203,10 @@ func newCore(d *device.Device, w frame.Width, o Options, kind table.Kind) (*core
 	if w.Err != nil {
 		return nil, w.Err
 	}
-	c := &core{cfg: config{keyBytes: w.Key, valueBytes: w.Value, far: kind == table.KindMultiMap}, opts: o, kind: kind}
+	c := &core{cfg: config{keyBytes: w.Key, valueBytes: w.Value}, opts: o, kind: kind}
+	if c.multi() {
+		c.cfg = c.cfg.ofMultimap()
+	}
 	c.frame.Why = o.Why
 	return frame.Made(c, c.frame.Open(family, d, c.begin, c.free))
 }
@@ -214,6 +219,9 @@ func (c *core) begin() (err error) {
 	c.frame.MaxBytes = c.opts.MaxBytes
 	c.regions = frame.RegionsFor(c.frame.Device.Info(), regionsFrom, regionRows)
 	c.stretch = stretchesFor(c.frame.Device.Info(), c.cfg)
+	if c.multi() {
+		c.stretch.bytes = multiBytes
+	}
 	if c.opts.InsertGroup == 1 { // so many lanes are at work at once: blocks that take fewer rows each keep to one region better
 		c.regions.Span /= 2
 	}
@@ -284,7 +292,9 @@ func (c *core) bindMulti(m *device.Module) (err error) {
 	k.all, err = frame.NewFinder[findAllParams](m, true)
 	err = errors.Join(err, device.Bind(m, "insert_groups", &k.insertMulti.groups), device.Bind(m, "rehash_groups", &k.rehashGroups))
 	if k.insertMulti.longs = k.insertMulti.groups; c.cfg.bucket == 0 {
-		err = errors.Join(err, k.all.Aside(m), device.Bind(m, "insert_long_groups", &k.insertMulti.longs))
+		err = errors.Join(err, k.all.Aside(m), device.Bind(m, "insert_long_groups", &k.insertMulti.longs),
+			device.Bind(m, "insert_left_multi", &k.insertMulti.left))
+		k.insertMulti.stretch = &c.stretch.multi
 	}
 	err = errors.Join(err, k.long.bind(m), device.Bind(m, "insert_multi", &k.insertMulti.rows), device.Bind(m, "erase_multi", &k.eraseMulti),
 		device.Bind(m, "distinct", &k.distinct))
@@ -295,7 +305,7 @@ func (c *core) bindMulti(m *device.Module) (err error) {
 
 func (c *core) windowsForPairs(pairs int64) int64 {
 	slots := int64(min(math.Ceil(float64(pairs)/c.opts.LoadFactor), 1<<50)) // more than any memory, less than overflows
-	return windowsFor(max(slots, 2*int64(c.cfg.window)), c.cfg.window)
+	return c.cfg.windowsFor(max(slots, 2*int64(c.cfg.window)))
 }
 
 // capacity, and filled and live, count slots.
@@ -332,7 +342,7 @@ func (c *core) place(base, windows, side int64) (t Table, end int64) {
 		}
 	}
 	for _, r := range []*Region{&t.Main, &t.Side} {
-		r.Overflow = take(overflowBytes(int64(r.Windows)))
+		r.Overflow = take(c.cfg.overflowBytes(int64(r.Windows)))
 	}
 	if n := hints(windows); n > 0 && c.multi() {
 		t.Hints, t.HintMask = take((n+sideHints)*hintBytes), uint64(n-1)
@@ -346,7 +356,7 @@ func (c *core) bytes(windows, side int64) int64 {
 	return end
 }
 
-// maxWindows is the largest prime number of windows that MaxBytes allows; 0 if none.
+// maxWindows is the largest number of windows that MaxBytes allows; 0 if none.
 func (c *core) maxWindows(side int64) int64 {
 	fits := func(w int64) bool { return c.bytes(w, side) <= c.opts.MaxBytes }
 	from, to := int64(0), c.opts.MaxBytes/int64(c.cfg.window*c.cfg.pairBytes())+1 // from fits, to does not
@@ -357,7 +367,7 @@ func (c *core) maxWindows(side int64) int64 {
 			to = mid
 		}
 	}
-	return primeUpTo(from)
+	return c.cfg.windowsUpTo(from)
 }
 
 // allocate makes an empty table of the given size: all bytes 0xff, the counters 0. It waits for the stream.
@@ -600,7 +610,7 @@ type inserts struct {
 	combine device.Kernel[combineParams] // rows of a key become one, which sums takes
 	sums    device.Kernel[insertParams]
 
-	stretch *device.Kernel[stretchParams] // the same rows, stretch by stretch: see stretch.go
+	stretch *device.Kernel[stretchParams] // the same rows, stretch by stretch: see stretch.go, and stretch_multi.go
 	left    device.Kernel[insertParams]   // of these, what is left over
 }
 
@@ -613,6 +623,7 @@ func (c *core) launchInsert(st *device.Stream, k inserts, p insertParams, b fram
 	}
 	if p.Rows.Attempt == 0 && b.Out == 0 && b.When == 0 {
 		var done bool
+		var taken int64 // rows, from the first on
 		var err error
 		switch {
 		case b.Flags != 0 && k.stretch != &c.stretch.adding: // only these tell rows
@@ -621,15 +632,14 @@ func (c *core) launchInsert(st *device.Stream, k inserts, p insertParams, b fram
 				done, err = c.insertCombined(st, k, p, b)
 			}
 		case k.groups != device.Kernel[groupParams]{} && (c.cfg.bucket > 0 || p.Limit == ^uint64(0) && c.filled+b.N <= c.limit()):
-			done, err = c.insertGroups(st, k, p, b)
-		case k.stretch != nil && !b.Ordered:
-			var taken int64
+			taken, err = c.insertGroups(st, k, p, b, empty)
+		case k.stretch != nil && !c.multi() && !b.Ordered:
 			taken, err = c.insertStretches(st, k, p, b, empty)
-			if done = taken == b.N; taken > 0 && !done { // the others, as they are
-				b = b.Part(frame.Part{First: uint64(taken), N: uint64(b.N - taken)}, c.cfg.keyBytes, c.cfg.valueBytes)
-				if p.Rows.Refused != 0 {
-					p.Rows.Refused += uint64(taken / 8)
-				}
+		}
+		if done = done || taken == b.N; taken > 0 && !done { // the others, as they are
+			b = b.Part(frame.Part{First: uint64(taken), N: uint64(b.N - taken)}, c.cfg.keyBytes, c.cfg.valueBytes)
+			if p.Rows.Refused != 0 {
+				p.Rows.Refused += uint64(taken / 8)
 			}
 		}
 		if done || err != nil {
@@ -683,6 +693,11 @@ const (
 	// manyValues is from how many rows a key on, on average, a multimap's are brought together; or if most rows have a key that has very many. Values are
 	// combined first from as many on: on an H200 that is 8.9 G rows/s where all keys are distinct, and 12.0 as they come; with 16 rows a key 20 and 18.
 	manyValues = 3
+	// mostInStretches is how many rows a key of a multimap has at most, on average, if they go in stretch by stretch. Of those of keys with 96 rows each, 1 in
+	// 40 finds no room in its neighbourhood at a load factor of 0.8, and reads 10 windows in shared memory.
+	mostInStretches = 96
+	// inStretchesAsked: one row in so many is asked at first whether keys have more. In all rows, they have no more than so many times as many as in these.
+	inStretchesAsked = 8
 	// A piece of a batch is looked at for that, in 0.2 to 0.7 ms, once in so many times its rows; crowdedShare is what share of rows a row's key has, then.
 	repeatsTrusted, crowdedShare = 64, 64
 	// Smaller batches than unasked are not asked for that, and those of less than contended rows only if chains are long: fewer rows of a key are not
@@ -690,23 +705,35 @@ const (
 	unasked, contended = 1 << 12, 1 << 17
 )
 
-// insertGroups inserts rows of a multimap, which has a slot for each, those of a key at once, if keys have many: done tells whether it did. It waits. A
-// MultiBucket, whose room is an estimate, says which rows found none.
-func (c *core) insertGroups(st *device.Stream, k inserts, p insertParams, b frame.Rows) (done bool, err error) {
-	if !c.ordered(b) && (b.N < unasked || b.N < contended && c.counters.Seen.MaxProbes <= longWindows) {
-		return false, nil
+// insertGroups inserts rows of a multimap, which has a slot for each, those of a key at once, if keys have very many; or stretch by stretch:
+// taken tells how many rows went in. It waits. A MultiBucket, whose room is an estimate, says which rows found none.
+func (c *core) insertGroups(st *device.Stream, k inserts, p insertParams, b frame.Rows, empty bool) (taken int64, err error) {
+	if !c.ordered(b) && !c.stretched(k, b.N) && (b.N < unasked || b.N < contended && c.counters.Seen.MaxProbes <= longWindows) {
+		return 0, nil
+	}
+	if c.stretched(k, b.N) {
+		distinct, crowd, err := c.frame.Distinct(st, b.Keys, c.cfg.keyBytes, b.N/inStretchesAsked)
+		if err != nil && !device.IsOutOfMemory(err) {
+			return 0, err
+		}
+		if distinct > 0 && crowd == 0 && b.N/distinct <= mostInStretches {
+			return c.insertMultiStretches(st, k, p, b, empty)
+		}
 	}
 	distinct, crowd, err := c.frame.Distinct(st, b.Keys, c.cfg.keyBytes, b.N)
 	if err != nil && !device.IsOutOfMemory(err) {
-		return false, err
+		return 0, err
 	}
 	crowded := crowd >= int64(longWindows*c.cfg.window)
+	if distinct > 0 && !crowded && b.N/distinct <= mostInStretches && c.stretched(k, b.N) {
+		return c.insertMultiStretches(st, k, p, b, empty)
+	}
 	if distinct == 0 || distinct > b.N/manyValues && !crowded {
-		return false, nil
+		return 0, nil
 	}
 	live, err := c.look(st)
 	if err != nil {
-		return false, err
+		return 0, err
 	}
 	kernel, q := k.groups, groupParams{Table: c.t, Refused: p.Rows.Refused, Limit: p.Limit}
 	if crowded || c.counters.Seen.MaxProbes > longWindows || b.N/distinct >= int64(longWindows*c.cfg.window) {
@@ -716,6 +743,7 @@ func (c *core) insertGroups(st *device.Stream, k inserts, p insertParams, b fram
 		q.Rows = r
 		return kernel.Launch(st, c.frame.BlockGrid(int64(r.N), 8), &q)
 	}
+	done := false
 	if c.ordered(b) {
 		x := c.placement(c.cfg.bucket > 0, nil)
 		done, err = c.kernel.partition.InSmallParts(&c.frame, st, c.kernel.within, x, b, 0, int64(togetherShare*float64(c.cfg.groupedRows())), insert)
@@ -724,20 +752,26 @@ func (c *core) insertGroups(st *device.Stream, k inserts, p insertParams, b fram
 		err = c.frame.InOnePart(st, b, insert)
 	}
 	if err != nil {
-		return true, err
+		return b.N, err
 	}
+	return b.N, c.insertedMulti(st, k, p, b, live)
+}
+
+// insertedMulti is behind kernels that inserted rows of a multimap, which had so many slots filled before. It inserts those rows that these only
+// counted, because they have reserved keys. It waits.
+func (c *core) insertedMulti(st *device.Stream, k inserts, p insertParams, b frame.Rows, before int64) error {
 	now, err := c.look(st)
 	if err != nil {
-		return true, err
+		return err
 	}
 	reserved := int64(c.counters.Seen.SideFailed)
-	if missing := b.N - (now - live) - reserved; missing != 0 && (c.cfg.bucket == 0 || missing != int64(c.counters.Seen.Failed)) {
-		return true, fmt.Errorf("warpcore: %d of %d pairs found no slot where all have one: this is a defect of warpmap", missing, b.N)
+	if missing := b.N - (now - before) - reserved; missing != 0 && (c.cfg.bucket == 0 || missing != int64(c.counters.Seen.Failed)) {
+		return fmt.Errorf("warpcore: %d of %d pairs found no slot where all have one: this is a defect of warpmap", missing, b.N)
 	}
 	if reserved == 0 {
-		return true, nil
+		return nil
 	}
-	return true, c.insertReserved(st, k, p, b, reserved)
+	return c.insertReserved(st, k, p, b, reserved)
 }
 
 // insertReserved inserts those rows that have reserved keys, so many.
@@ -837,7 +871,7 @@ func (c *core) grow(st *device.Stream, pairs, side int64) (why, err error) {
 	if pairs > c.limit() || c.tombstones() < c.capacity()/4 {
 		want := c.windowsForPairs(pairs)
 		if side <= int64(c.t.Side.Windows) || want > windows {
-			want = max(want, windowsFor(2*windows*int64(c.cfg.window), c.cfg.window))
+			want = max(want, c.cfg.windowsFor(2*windows*int64(c.cfg.window)))
 		}
 		windows = max(windows, want)
 	}

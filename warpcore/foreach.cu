@@ -18,7 +18,7 @@ typedef C S;
 #include "callback.h" // callback(p, key bits, value bits, index)
 
 struct Call {
-    static constexpr bool VISITS = true, PLACES = true;
+    static constexpr bool VISITS = true, PLACES = true, HIT = false, WRITES = false;
     const forEachParams& p;
     u64 index; // of this lane's key
     u64 turns; // of the key whose turn it is

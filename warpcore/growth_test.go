@@ -113,15 +113,18 @@ func TestMultiMapRefusesSoon(t *testing.T) {
 // The largest table within a bound is found at once, and is the largest.
 func TestBoundIsFoundAtOnce(t *testing.T) {
 	for _, limit := range []int64{1 << 10, 1<<20 + 12345, 8 << 30, 1 << 50} {
-		c := &core{cfg: config{keyBytes: 4, valueBytes: 4, layout: Packed, window: 8}, opts: Options{Options: table.Options{MaxBytes: limit}}}
-		start := time.Now()
-		w := c.maxWindows(1)
-		if took := time.Since(start); took > time.Second {
-			t.Errorf("%d bytes: took %v", limit, took)
-		}
-		next := windowsFor((w+1)*8, 8)
-		if w < 1 || w != windowsFor(w*8, 8) || c.bytes(w, 1) > limit || c.bytes(next, 1) <= limit {
-			t.Errorf("%d bytes: %d windows take %d, and the next prime %d takes %d", limit, w, c.bytes(w, 1), next, c.bytes(next, 1))
+		near := config{keyBytes: 4, valueBytes: 4, layout: Packed, window: 8}
+		for _, cfg := range []config{near, near.ofMultimap()} {
+			c := &core{cfg: cfg, opts: Options{Options: table.Options{MaxBytes: limit}}}
+			start := time.Now()
+			w := c.maxWindows(1)
+			if took := time.Since(start); took > time.Second {
+				t.Errorf("%d bytes: took %v", limit, took)
+			}
+			next := cfg.windowsFor((w + 1) * 8)
+			if w < 1 || w != cfg.windowsFor(w*8) || c.bytes(w, 1) > limit || c.bytes(next, 1) <= limit {
+				t.Errorf("%d bytes: %d windows take %d, and the next %d take %d", limit, w, c.bytes(w, 1), next, c.bytes(next, 1))
+			}
 		}
 	}
 }

@@ -123,6 +123,7 @@ WARPMAP_KERNEL_RESIDENT(insert, insertParams, 3) { insert_batch<Replace, false>(
 #endif
 #if WARPCORE_MULTI
 WARPMAP_KERNEL_RESIDENT(insert_multi, insertParams, 3) { insert_batch<Keep, true>(p); }
+#include "multileft.cuh"
 #endif
 
 #if !WARPCORE_CHOOSES
@@ -251,26 +252,29 @@ WARPMAP_KERNEL(distinct, slotsParams) { distinct_keys<C>(p); }
 
 // FindAll (kernel/findall.cuh): to count the values puts the first of each key aside, or its first r.each; to fill writes offsets and values, and
 // reads the table again only for keys that have more. A warp takes a chunk of keys.
-WARPMAP_KERNEL(count_all, findAllParams) {
+struct PutAside {
+    static constexpr bool VISITS = true, PLACES = !C::PACKED, HIT = false, WRITES = C::PACKED;
+    u64 stash, each;
+    u64 item, of;
+    __device__ __forceinline__ void begin(u64 i) { item = stash + i * each * sizeof(value); }
+    __device__ __forceinline__ bool goes(u32 count) const { return count <= each; } // who has more is looked up again
+    __device__ __forceinline__ u64 to(u32 count) const { return item + count * sizeof(value); }
+    template <class Tile> __device__ __forceinline__ void turn(Tile g, int rank) { of = g.shuffle(item, rank); }
+    template <class W> __device__ __forceinline__ void operator()(u64 slots, u64 from, u64 index, W w, u32 number) {
+        if (number < each) at<value>(of)[number] = Access<C>::load_value(slots, from, index, w);
+    }
+};
+WARPMAP_KERNEL_RESIDENT(count_all, findAllParams, 4) {
     const auto& r = p.rows;
     auto end = [&](u64 i, const Hit<C>& hit) {
         at<u32>(r.counts)[i] = hit.count;
-        if (r.stash && hit.found) at<value>(r.stash)[i] = hit.value();
+        if (!C::PACKED && r.stash && hit.found) at<value>(r.stash)[i] = hit.value();
     };
-    look_up<C, true, false>(p.table, r.keys, r.n, end, 0, NoVisit{}, &p.longs);
+    if constexpr (C::PACKED) look_up<C, true, false>(p.table, r.keys, r.n, end, 0, PutAside{r.stash, (u64)(r.stash != 0), 0, 0}, &p.longs);
+    else look_up<C, true, false>(p.table, r.keys, r.n, end, 0, NoVisit{}, &p.longs);
 }
 
-struct PutAside {
-    static constexpr bool VISITS = true, PLACES = !C::PACKED;
-    u64 stash, each;
-    u64 item, to;
-    __device__ __forceinline__ void begin(u64 i) { item = stash + i * each * sizeof(value); }
-    template <class Tile> __device__ __forceinline__ void turn(Tile g, int rank) { to = g.shuffle(item, rank); }
-    template <class W> __device__ __forceinline__ void operator()(u64 slots, u64 from, u64 index, W w, u32 number) {
-        if (number < each) at<value>(to)[number] = Access<C>::load_value(slots, from, index, w);
-    }
-};
-WARPMAP_KERNEL(count_all_aside, findAllParams) {
+WARPMAP_KERNEL_RESIDENT(count_all_aside, findAllParams, 4) {
     const auto& r = p.rows;
     auto end = [&](u64 i, const Hit<C>& hit) { at<u32>(r.counts)[i] = hit.count; };
     look_up<C, true, false>(p.table, r.keys, r.n, end, 0, PutAside{r.stash, r.each, 0, 0}, &p.longs, r.each);
@@ -280,12 +284,14 @@ WARPMAP_KERNEL(sum_chunks, findAllParams) { sum_chunks(p.rows); }
 WARPMAP_KERNEL(scan_totals, findAllParams) { scan_totals(p.rows); }
 
 struct Fill {
-    static constexpr bool VISITS = true, PLACES = !C::PACKED;
+    static constexpr bool VISITS = true, PLACES = !C::PACKED, HIT = false, WRITES = C::PACKED;
     u64 values, offset; // of this lane's key
-    u64 to;             // of the key whose turn it is
-    template <class Tile> __device__ __forceinline__ void turn(Tile g, int rank) { to = g.shuffle(offset, rank); }
+    u64 of;             // of the key whose turn it is
+    __device__ __forceinline__ bool goes(u32) const { return true; }
+    __device__ __forceinline__ u64 to(u32 count) const { return values + (offset + count) * sizeof(value); }
+    template <class Tile> __device__ __forceinline__ void turn(Tile g, int rank) { of = g.shuffle(offset, rank); }
     template <class W> __device__ __forceinline__ void operator()(u64 slots, u64 from, u64 index, W w, u32 number) {
-        at<value>(values)[to + number] = Access<C>::load_value(slots, from, index, w);
+        at<value>(values)[of + number] = Access<C>::load_value(slots, from, index, w);
     }
 };
 #if defined(WARPMAP_HOST)

@@ -74,9 +74,9 @@ template <class C> struct LongChain {
         constexpr u32 TILES = 32 / Tile::LANES;
         typedef View<C, Tile::LANES> V;
         tile<32, true> warp;
-        u64 window = first + (u32)warp.rank() / Tile::LANES, by = p.stride(TILES);
+        u64 window = first + (u32)warp.rank() / Tile::LANES, by = p.stride(TILES / p.turn());
         Probe<C> q = p;
-        q.skip(window);
+        q.go_to(window);
         while (warp.any(window < end)) {
             V s[EACH];
             u64 index[EACH];
@@ -87,7 +87,7 @@ template <class C> struct LongChain {
                 index[j] = q.slot_index(0);
                 match[j] = on && V::holds(g.rank());
                 s[j].load(on, q.window_address(), g.rank());
-                q.window = q.on(q.window, by);
+                q.onward(window, TILES, TILES / p.turn(), by);
             }
 #pragma unroll
             for (int j = 0; j < EACH; j++) match[j] = match[j] ? s[j].matches(p.stored) : 0;
@@ -106,7 +106,7 @@ template <class C> struct LongChain {
     template <class Tile, class Visit> __device__ __forceinline__ u32 tail(const Table& t, Tile g, Visit& visit) const {
         Search<C, true, true> s;
         s.begin(t, k);
-        s.p.skip(full);
+        s.p.go_to(full);
         s.probes = full + 1;
         s.bound = probes_bound(t, p.windows);
         bool first = (thread_index() & 31) == 0;
@@ -171,7 +171,7 @@ __device__ __forceinline__ void settle_long(const Table& t, const longParams& p,
 
 // fill_long writes the values of the rows that were left to it, those of a row in the order of the parts that were counted.
 template <class C, class Value> struct FillLong {
-    static constexpr bool VISITS = true, PLACES = true;
+    static constexpr bool VISITS = true, PLACES = true, HIT = false, WRITES = false;
     Value* out; // where the next values go
     __device__ __forceinline__ void begin(u64) {}
     template <class Tile> __device__ __forceinline__ void turn(Tile, int) {}

@@ -283,7 +283,7 @@ WARPMAP_KERNEL(sum_chunks, findAllParams) { sum_chunks(p.rows); }
 WARPMAP_KERNEL(scan_totals, findAllParams) { scan_totals(p.rows); }
 
 struct Fill {
-    static constexpr bool VISITS = true, PLACES = true;
+    static constexpr bool VISITS = true, PLACES = true, HIT = false, WRITES = false;
     u64 values, offset; // of this lane's key
     u64 to;             // of the key whose turn it is
     template <class Tile> __device__ __forceinline__ void turn(Tile g, int rank) { to = g.shuffle(offset, rank); }

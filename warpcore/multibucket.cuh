@@ -225,8 +225,7 @@ template <class C, class Tile> struct PutWindows {
         reserved = n;
         filled = 0;
         if (n == 0) return false;
-        u64 at = probes - 1;
-        p.skip(to >= at ? to - at : to + p.windows - at);
+        p.go_to(to);
         probes = to + 1;
         return true;
     }
@@ -306,7 +305,7 @@ template <class C, class Tile> __device__ u32 count(const Table& t, Tile g, type
 
 // Visits calls visit(value) for the values of slots, each lane for those of the slots that it has read.
 template <class C, class Visit> struct Visits {
-    static constexpr bool VISITS = true, PLACES = true;
+    static constexpr bool VISITS = true, PLACES = true, HIT = false, WRITES = false;
     Visit& visit;
     template <class Tile> __device__ __forceinline__ void turn(Tile, int) {}
     template <class W> __device__ __forceinline__ void operator()(u64 slots, u64, u64 index, W w, u32) {

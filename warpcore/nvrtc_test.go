@@ -29,10 +29,11 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 		c := &core{opts: v.options(tableOptions(0, 1)), cfg: config{keyBytes: v.keyBytes, valueBytes: v.valueBytes, layout: v.layout, window: v.window}}
 		programs := []*device.Program{c.bulkProgram()}
 		if !c.cfg.set() && i > 0 { // what both kinds have is compiled once
-			programs[0] = defining("WARPCORE_MULTI", true, programs[0])
+			multi := &core{opts: c.opts, cfg: c.cfg.ofMultimap(), kind: table.KindMultiMap}
+			programs[0] = defining("WARPCORE_MULTI", true, multi.program("warpcore", kernelsCU))
 		}
 		if i == 0 {
-			multi := &core{opts: c.opts, cfg: c.cfg, kind: table.KindMultiMap}
+			multi := &core{opts: c.opts, cfg: c.cfg.ofMultimap(), kind: table.KindMultiMap}
 			probe := c.program("probe", probeKernel)
 			probe.Layouts = append(probe.Layouts, probeTestParams{}, probeStep{})
 			ones := c.program("add_ones", addOnes)

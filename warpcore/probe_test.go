@@ -52,7 +52,7 @@ WARPMAP_KERNEL(probe, warpcore::probeTestParams) {
 
 // Go's probe sequence is the kernels', and neither loses bits where a table has more than 2³² windows.
 func TestProbeTwin(t *testing.T) {
-	const steps = nearWindows + 4
+	const steps = 2*multiTurn + 4
 	rng := rand.New(rand.NewPCG(1, 1))
 	for _, name := range []string{"cpu", "cuda:0"} {
 		for _, cfg := range []config{
@@ -61,6 +61,7 @@ func TestProbeTwin(t *testing.T) {
 			{keyBytes: 8, valueBytes: 8, layout: SoA, window: 32, hash: kernel.HashIdentity},
 			{keyBytes: 16, layout: Packed, window: 4},
 			{keyBytes: 4, valueBytes: 4, layout: SoA, window: 4, far: true},
+			config{keyBytes: 4, valueBytes: 4, layout: Packed, window: 8}.ofMultimap(),
 		} {
 			t.Run(fmt.Sprintf("%s/%+v", name, cfg), func(t *testing.T) {
 				d, err := device.Open(name)
@@ -92,7 +93,7 @@ func TestProbeTwin(t *testing.T) {
 				must(t, err)
 				out, err := device.Make[probeStep](d, steps*len(keys))
 				must(t, err)
-				for _, windows := range []uint64{1, 2, 3, 7919, 4294967311, 1099511627791} {
+				for _, windows := range []uint64{1, 2, 3, 7919, 4294967311, 1099511627791, 16 * 3, 512 * 5, 512 * 2147483659} {
 					table := Table{Main: Region{Slots: 1 << 40, Windows: windows}, Side: Region{Slots: 1 << 20, Windows: 2}, Seed: rng.Uint64()}
 					must(t, k.Launch(nil, device.GridFor(int64(len(keys)), 32), &probeTestParams{
 						Table: table, Keys: in.Addr(), Out: out.Addr(), N: uint64(len(keys)), Steps: steps,
@@ -112,7 +113,7 @@ func TestProbeTwin(t *testing.T) {
 								Stored: q.stored.lo, StoredHigh: q.stored.hi, First: q.first, Window: q.window, SlotIndex: index,
 								WindowAddress: region.Slots + q.window*uint64(cfg.window*cfg.slotBytes()),
 								WordAddress:   region.Slots + index*uint64(cfg.slotBytes()),
-								OverflowBit:   q.window*overflowBits + q.overflow,
+								OverflowBit:   q.window*cfg.overflowBits() + q.overflow,
 							})
 							q.advance()
 						}
@@ -130,11 +131,12 @@ func TestProbeTwin(t *testing.T) {
 // at once, each comes once before one comes again.
 func TestProbeVisitsAll(t *testing.T) {
 	for _, slots := range []int64{1, 5, 9, 100, 3000} {
-		windows := uint64(windowsFor(slots, 4))
-		if int64(windows)*4 < slots {
-			t.Fatalf("%d windows for %d slots", windows, slots)
-		}
-		for _, cfg := range []config{{keyBytes: 8, valueBytes: 8, window: 4}, {keyBytes: 8, valueBytes: 8, window: 4, far: true}} {
+		for _, cfg := range []config{{keyBytes: 8, valueBytes: 8, window: 4}, {keyBytes: 8, valueBytes: 8, window: 4, far: true},
+			{keyBytes: 8, valueBytes: 8, window: 4, far: true, around: 64, least: 5}} {
+			windows := uint64(cfg.windowsFor(slots))
+			if int64(windows)*4 < slots {
+				t.Fatalf("%d windows for %d slots", windows, slots)
+			}
 			for key := range uint64(50) {
 				q := cfg.probe(&Table{Main: Region{Windows: windows}}, keyBits{lo: key})
 				seen, home := map[uint64]bool{}, q.window/neighbourhood
@@ -156,6 +158,63 @@ func TestProbeVisitsAll(t *testing.T) {
 			}
 		}
 	}
+}
+
+const roundsKernel = `
+#include "config.h"
+#include "layout.h"
+#include "warpcore.cuh"
+using namespace warpcore;
+WARPMAP_KERNEL(rounds, warpcore::probeTestParams) {
+    u64 i = grid_thread();
+    if (i >= p.n) return;
+    u32 wrong = 0;
+    Probe<config> q(p.table, (config::key)at<u64>(p.keys)[i]), to = q;
+    for (u64 n = 0; n < q.windows + p.steps; n++, q.advance(n)) {
+        to.go_to(n);
+        wrong += to.window != q.window;
+        wrong += q.number_of(q.window) != n % q.windows;
+        const u32 on[] = {1, 4, 8, 32};
+        for (int j = 0; j < 4; j++) {
+            Probe<config> further = q;
+            further.onward(n, on[j], on[j] / q.turn(), q.stride(on[j] / q.turn()));
+            to.go_to(n + on[j]);
+            wrong += to.window != further.window;
+        }
+    }
+    at<u64>(p.out)[i] = wrong;
+}`
+
+// Where a window stands in a chain that goes round among neighbourhoods is computed both ways, as the chain goes.
+func TestChainsGoRound(t *testing.T) {
+	onDevices(t, func(t *testing.T, d *device.Device) {
+		c := &core{cfg: config{keyBytes: 4, valueBytes: 4, layout: Packed, window: 8}.ofMultimap(), opts: Options{InsertGroup: 1, FindGroup: 1}}
+		p := c.program("rounds", roundsKernel)
+		p.Layouts = append(p.Layouts, probeTestParams{})
+		m, err := d.Compile(p)
+		must(t, err)
+		k, err := device.KernelOf[probeTestParams](m, "rounds")
+		must(t, err)
+		keys := make([]uint64, 40)
+		for i := range keys {
+			keys[i] = uint64(i)
+		}
+		in, err := device.From(d, keys)
+		must(t, err)
+		for _, windows := range []uint64{1, 2, 3, 7919, 2 * 3, 16 * 5, 32 * 7, 64 * 7, 512 * 3, 512 * 11} {
+			out, err := device.Make[uint64](d, len(keys))
+			must(t, err)
+			must(t, k.Launch(nil, device.GridFor(int64(len(keys)), 32), &probeTestParams{Table: Table{Main: Region{Windows: windows}, Side: Region{Windows: 1}, Seed: windows},
+				Keys: in.Addr(), Out: out.Addr(), N: uint64(len(keys)), Steps: 70}))
+			wrong, err := out.Host(nil)
+			must(t, err)
+			for i, n := range wrong {
+				if n > 0 {
+					t.Errorf("%d windows, key %d: %d wrong", windows, i, n)
+				}
+			}
+		}
+	})
 }
 
 // The histogram of Stats against a count in Go over the table's memory.

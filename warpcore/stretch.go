@@ -22,6 +22,7 @@ type stretches struct {
 	replacing, adding device.Kernel[stretchParams]
 	growing           device.Kernel[stretchParams]
 	telling, flags    device.Kernel[stretchParams] // adding, with flags; and what writes these in the end
+	multi             device.Kernel[stretchParams] // of a multimap: see stretch_multi.go
 }
 
 func stretchesFor(info device.Info, c config) stretches {
@@ -71,15 +72,8 @@ func (c *core) insertStretches(st *device.Stream, k inserts, p insertParams, b f
 		q.Empty = 1
 	}
 	x := c.placement(tells, nil)
-	x.Regions, x.Pairs = &fine.Regions, true
-	x.Params = func(rows frame.Partition) any {
-		n := uint64(windows / neighbourhood)
-		if rows.Within == 0 {
-			n *= uint64(fine.Within)
-		}
-		return &partitionParams{Table: c.t, Rows: rows, Inverse: (1<<inverseBits-1)/n + 1}
-	}
-	taken, err = c.kernel.partition.InFineOrder(&c.frame, st, c.kernel.within, x, b, fine.Large, fine.Within, func(o frame.Ordered, starts device.Slice[uint64], spare frame.Rows) error {
+	x.Pairs = true
+	taken, err = c.inStretchOrder(st, b, windows, fine, x, func(o frame.Ordered, starts device.Slice[uint64], spare frame.Rows) error {
 		q.Rows = frame.Partition{Keys: o.Rows.Keys, Values: o.Rows.Values, Positions: o.Positions, N: uint64(o.Rows.N)}
 		q.Rows.Starts, q.Rows.Paired = starts.Addr(), o.Paired
 		q.LeftKeys, q.LeftValues, q.LeftPositions, q.Flags = spare.Keys, spare.Values, o.Spare, o.Rows.Flags
@@ -107,6 +101,20 @@ func (c *core) insertStretches(st *device.Stream, k inserts, p insertParams, b f
 	return taken, c.kernel.refuse.Launch(st, c.grid(taken), &p)
 }
 
+// inStretchOrder brings the front of a batch in the order of stretches of so many windows: see frame.Partitioner.InFineOrder.
+func (c *core) inStretchOrder(st *device.Stream, b frame.Rows, windows int64, fine frame.Fine, x frame.Placement,
+	insert func(o frame.Ordered, starts device.Slice[uint64], spare frame.Rows) error) (taken int64, err error) {
+	x.Regions = &fine.Regions
+	x.Params = func(rows frame.Partition) any {
+		n := uint64(windows / neighbourhood)
+		if rows.Within == 0 {
+			n *= uint64(fine.Within)
+		}
+		return &partitionParams{Table: c.t, Rows: rows, Inverse: (1<<inverseBits-1)/n + 1}
+	}
+	return c.kernel.partition.InFineOrder(&c.frame, st, c.kernel.within, x, b, fine.Large, fine.Within, insert)
+}
+
 // stretchGrid has a block for each stretch of the table, of so many windows; false where the table is small, or the
 // kernels are not for it, or not there.
 func (c *core) stretchGrid(tells bool) (grid device.Grid, windows int64, ok bool) {
@@ -114,7 +122,7 @@ func (c *core) stretchGrid(tells bool) (grid device.Grid, windows int64, ok bool
 	if tells && bytes == stretchBytes {
 		bytes = stretchTold
 	}
-	windows = c.cfg.stretchWindows(bytes, tells)
+	windows = c.cfg.stretchWindows(int64(c.t.Main.Windows), bytes, tells)
 	if windows == 0 || int64(c.mem.Len()) < c.regions.MinBytes {
 		return grid, 0, false
 	}
@@ -162,7 +170,12 @@ func (c *core) moveStretches(st *device.Stream, old *memory) (done bool, err err
 }
 
 func (c *core) stretchProgram() *device.Program {
-	p := c.program("warpcore-stretch", stretchCU)
+	return c.sharedProgram("warpcore-stretch", stretchCU)
+}
+
+// sharedProgram is a program for stretches in shared memory.
+func (c *core) sharedProgram(name, main string) *device.Program {
+	p := c.program(name, main)
 	p.Threads = stretchThreads
 	p.Defines = append(p.Defines, device.Define{Name: "WARPMAP_SHARED", Value: 1})
 	return p
@@ -170,6 +183,11 @@ func (c *core) stretchProgram() *device.Program {
 
 // loadStretches tells whether the kernels are there.
 func (c *core) loadStretches() bool {
+	if c.multi() {
+		return c.stretch.late.Load(c.frame.Device, c.stretchMultiProgram, func(m *device.Module) error {
+			return device.Bind(m, "insert_stretch_multi", &c.stretch.multi)
+		})
+	}
 	return c.stretch.late.Load(c.frame.Device, c.stretchProgram, func(m *device.Module) error {
 		err := errors.Join(device.Bind(m, "insert_stretch_new", &c.stretch.adding),
 			device.Bind(m, "grow_stretch", &c.stretch.growing), device.Bind(m, "tell_rows", &c.stretch.flags),

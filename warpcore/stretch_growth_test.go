@@ -281,18 +281,25 @@ func TestStretchesCompileForGPUs(t *testing.T) {
 		t.Run(v.String(), func(t *testing.T) {
 			testenv.Turn(t)
 			t.Parallel()
-			if c.cfg.stretchWindows(stretchBytes, true) == 0 {
+			if c.cfg.stretchWindows(1, stretchBytes, true) == 0 {
 				t.Fatal("not for stretches")
 			}
 			info, err := device.InfoFor("sm_90")
 			if err == nil && v.keyBytes+v.valueBytes > 8 && !info.CAS128 {
 				t.Skipf("%s has no 128-bit compare-and-swap", info.Compiler)
 			}
-			_, err = device.CompileFor("sm_90", c.stretchProgram())
-			if errors.Is(err, device.ErrNoNVRTC) {
-				testenv.RequireNVRTC(t, err)
+			programs := []*device.Program{c.stretchProgram()}
+			if !c.cfg.set() {
+				multi := &core{opts: c.opts, cfg: c.cfg.ofMultimap()}
+				programs = append(programs, multi.stretchMultiProgram())
 			}
-			must(t, err)
+			for _, p := range programs {
+				_, err = device.CompileFor("sm_90", p)
+				if errors.Is(err, device.ErrNoNVRTC) {
+					testenv.RequireNVRTC(t, err)
+				}
+				must(t, err)
+			}
 		})
 	}
 }

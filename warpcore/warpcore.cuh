@@ -39,6 +39,12 @@ template <class C> struct Probe {
     // advance goes on from a window, the first of which has the number 1. The first C::NEAR are in one neighbourhood.
     __device__ __forceinline__ void advance(u64 number) {
         if (C::NEAR > 1 && number < C::NEAR) return advance_near();
+        if (C::AROUND > 1) {
+            u32 in = (u32)window & around() - 1;
+            if (!(number & turn() - 1)) return onward(number - 1, 1, 0, 0);
+            window = window - in + (in + hop() & around() - 1);
+            return;
+        }
         if (windows == 1) return;
         window += 1 + reduce(seeded64(hash, seed), windows - 1);
         if (window >= windows) window -= windows;
@@ -52,21 +58,58 @@ template <class C> struct Probe {
         window = begin + to;
     }
     __device__ __forceinline__ u64 on(u64 window, u64 more) const { return window + more < windows ? window + more : window + more - windows; }
-    // stride is how far on n advances are, where the chain has left its neighbourhood, and skip makes them.
+    // stride is how far on n advances are, where the chain has left its neighbourhood; with C::AROUND, n turns.
     __device__ __forceinline__ u64 stride(u64 n) const {
-        if (windows == 1) return 0;
-        u64 step = 1 + reduce(seeded64(hash, seed), windows - 1), by = 0;
+        u64 hoods = windows / around();
+        if (hoods == 1) return 0;
+        u64 step = around() * (1 + reduce(seeded64(hash, seed), hoods - 1)), by = 0;
         for (int b = n ? 63 - (int)leading_zeros(n) : -1; b >= 0; b--) {
             by = on(by, by);
             if (n >> b & 1) by = on(by, step);
         }
         return by;
     }
-    __device__ __forceinline__ void skip(u64 n) { window = on(window, stride(n)); }
-    // advances_to gives how many lead to another window: (other - window) / step, of which there is one, modulo the prime number of windows.
-    __device__ __forceinline__ u64 advances_to(u64 other) const {
+    // Chains that go round among neighbourhoods: see layout.go. around is how many windows one has, and turn how many of them the chain takes before it
+    // goes on to the next; hop is how far on the next of them is, less multiples of around, which is a power of two.
+    __device__ __forceinline__ u32 around() const {
+        if (C::AROUND == 1) return 1;
+        u64 low = windows & (0 - windows);
+        return low < C::AROUND ? (u32)low : C::AROUND;
+    }
+    __device__ __forceinline__ u32 turn() const { return around() < C::TURN ? around() : C::TURN; }
+    __device__ __forceinline__ u32 hop() const { return (u32)(hash >> WARPCORE_NEAR_SHIFT) | 1; }
+    // onward goes from the window with `before` others before it n windows on, which are so many turns `whole`, or one more; by is stride(whole).
+    __device__ __forceinline__ void onward(u64 before, u32 n, u32 whole, u64 by) {
+        u32 in = (u32)window & around() - 1, turns = (((u32)before & turn() - 1) + n) / turn();
+        u64 from = on(window - in, by);
+        if (turns > whole) from = on(from, stride(1));
+        in += hop() * (n - turns * turn());
+        if (turns) { // those that have been in all neighbourhoods are few
+            u64 hoods = windows / around(), was = before / turn();
+            if (was + turns >= hoods) in += hop() * turn() * (u32)((was + turns) / hoods - was / hoods);
+        }
+        window = from + (in & around() - 1);
+    }
+    // go_to goes to the window that has so many before it.
+    __device__ __forceinline__ void go_to(u64 before) {
+        u64 first = reduce(hash, windows), turns = before / turn();
+        u32 in = (u32)first & around() - 1, rounds = (u32)(turns / (windows / around()));
+        u64 from = on(first - in, stride(turns));
+        window = from + (in + hop() * (rounds * turn() + (u32)(before & turn() - 1)) & around() - 1);
+    }
+    // number_of gives how many come before a window.
+    __device__ __forceinline__ u64 number_of(u64 other) const {
+        u64 first = reduce(hash, windows), hoods = windows / around(), from = first / around(), to = other / around();
+        u64 turns = hoods > 1 ? quotient(to >= from ? to - from : to + hoods - from, stride(1) / around(), hoods) : 0;
+        u32 inverse = hop(); // modulo 8; each step doubles its bits
+        for (int i = 0; i < 4; i++) inverse *= 2 - hop() * inverse;
+        u32 i = ((u32)other - (u32)first) * inverse & around() - 1;
+        return (i / turn() * hoods + turns) * turn() + i % turn();
+    }
+    // quotient gives a / b modulo a prime number.
+    static __device__ __forceinline__ u64 quotient(u64 a, u64 b, u64 prime) {
         long long inverse = 0, next = 1;
-        for (u64 r = windows, n = stride(1); n;) { // Euclid
+        for (u64 r = prime, n = b; n;) { // Euclid
             u64 q = r / n, rest = r % n;
             long long before = inverse - (long long)q * next;
             inverse = next;
@@ -74,13 +117,17 @@ template <class C> struct Probe {
             r = n;
             n = rest;
         }
-        u64 distance = other >= window ? other - window : other + windows - window, product = 0;
-        u64 factor = inverse < 0 ? (u64)(inverse + (long long)windows) : (u64)inverse;
-        for (int b = distance ? 63 - (int)leading_zeros(distance) : -1; b >= 0; b--) {
-            product = on(product, product);
-            if (distance >> b & 1) product = on(product, factor);
+        u64 product = 0, factor = inverse < 0 ? (u64)(inverse + (long long)prime) : (u64)inverse;
+        for (int b = a ? 63 - (int)leading_zeros(a) : -1; b >= 0; b--) {
+            product = product + product < prime ? product + product : product + product - prime;
+            if (a >> b & 1) product = product + factor < prime ? product + factor : product + factor - prime;
         }
         return product;
+    }
+    // advances_to gives how many lead to another window, where the chain has left its neighbourhood: (other - window) / step, of which there is one,
+    // modulo the prime number of windows.
+    __device__ __forceinline__ u64 advances_to(u64 other) const {
+        return quotient(other >= window ? other - window : other + windows - window, stride(1), windows);
     }
     __device__ __forceinline__ u32 first_slot() const { return (u32)hash & (C::WINDOW - 1); }
     __device__ __forceinline__ u64 window_address() const { return slots + window * (C::WINDOW * C::SLOT_BYTES); }
@@ -90,7 +137,7 @@ template <class C> struct Probe {
 
     // The key's bit in the window's overflow filter; 0 once a key with this bit has gone past the window.
     __device__ __forceinline__ u64 overflow_bit() const {
-        return window * WARPCORE_OVERFLOW_BITS + ((u32)hash >> WARPCORE_OVERFLOW_SHIFT & (WARPCORE_OVERFLOW_BITS - 1));
+        return window * C::OVERFLOW_BITS + ((u32)hash >> WARPCORE_OVERFLOW_SHIFT & (C::OVERFLOW_BITS - 1));
     }
     __device__ __forceinline__ bool overflowed() const {
         u64 bit = overflow_bit();
@@ -175,7 +222,7 @@ template <class C> struct Skip {
         s.limit += n - (s.probes - 1);
         if (s.limit > s.p.windows) s.limit = s.p.windows;
         skipped = n < s.limit ? n : s.limit - 1;
-        s.p.skip(skipped - (s.probes - 1));
+        s.p.go_to(skipped);
         s.probes = skipped + 1;
     }
     // leave notes that the first windows of the chain of p are full.
@@ -420,8 +467,7 @@ template <class C, class Tile, bool LONG> struct InsertGroup {
                 }
                 to = g.shuffle(to, 0);
                 if (asks) {
-                    u64 at = probes - 1;
-                    p.skip(to >= at ? to - at : to + p.windows - at);
+                    p.go_to(to);
                     probes = to + 1;
                     reserved = whole;
                 }
@@ -566,8 +612,10 @@ template <class C> struct Hit {
     }
 };
 
+// HIT: more is asked of the hit than how many pairs there are. WRITES: a visit writes the values, packed, one behind the other; then visit.goes(count) says
+// for the key of this lane whether so many are still asked for, and visit.to(count) where the next of them goes.
 struct NoVisit {
-    static constexpr bool VISITS = false, PLACES = false;
+    static constexpr bool VISITS = false, PLACES = false, HIT = true, WRITES = false;
     __device__ __forceinline__ void begin(u64) {}
     template <class Tile> __device__ __forceinline__ void turn(Tile, int) {}
     template <class W> __device__ __forceinline__ void operator()(u64, u64, u64, W, u32) {}
@@ -608,6 +656,7 @@ template <class C, bool ALL, bool PLACE> struct Search {
         typedef Part<C, G> Parts;
         typedef typename Parts::View_ V;
         u32 pending = g.ballot(active);
+        if constexpr (!ONE && !Visit::HIT && C::PACKED && !Held<C>::SEVERAL && G > 1 && G <= 4 && C::WINDOW <= 8) return on_from(t, tally(g, active, pending, visit));
         u32 from = Parts::PARTS > 1 ? (part ^ p.first_slot() / Parts::SLOTS) * Parts::SLOTS : 0;
         u64 address = p.slots + p.slot_index(from) * C::SLOT_BYTES;
 #pragma unroll
@@ -655,12 +704,73 @@ template <class C, bool ALL, bool PLACE> struct Search {
         }
         if (!active || ++part < Parts::PARTS) return active;
         part = 0;
-        if (!p.overflowed()) return false;
+        return on_from(t, true);
+    }
+    // on_from goes on from a window that was read whole, if the chain does.
+    __device__ __forceinline__ bool on_from(const Table& t, bool active) {
+        if (!active || !p.overflowed()) return false;
         if (probes == WARPCORE_PROBES_UNTOLD || probes == p.longest()) bound = probes_bound(t, p.longest());
         if (probes >= bound) return false;
         p.advance(probes);
         probes++;
         return true;
+    }
+    // tally reads the windows of all keys of a small tile, and adds up what its lanes have of them at once: a byte for each key, of which the lower half
+    // is how many pairs, and the upper how many lanes have an empty slot. It tells whether this lane's key has none.
+    template <class Tile, class Visit> __device__ __forceinline__ bool tally(Tile g, bool active, u32 pending, Visit& visit) {
+        constexpr int G = Tile::LANES;
+        typedef typename Part<C, G>::View_ V;
+        V s[G];
+        u32 match[G], own = 0;
+        u64 address = p.window_address();
+#pragma unroll
+        for (int j = 0; j < G; j++) s[j].load(pending >> j & 1, g.shuffle(address, j), g.rank());
+#pragma unroll
+        for (int j = 0; j < G; j++) {
+            bool on = (pending >> j & 1) && V::holds(g.rank());
+            match[j] = s[j].matches(g.shuffle(p.stored, j));
+            if (!on) match[j] = 0;
+            u32 end = on && s[j].matches(C::EMPTY);
+            own |= ((u32)popcount(match[j]) | end << 4) << 8 * j;
+        }
+        u32 sum = own;
+#pragma unroll
+        for (int d = 1; d < G; d *= 2) {
+            u32 before = g.shuffle(sum, g.rank() >= d ? g.rank() - d : 0);
+            if (g.rank() >= d) sum += before;
+        }
+        u32 its = g.shuffle(sum, G - 1) >> 8 * g.rank() & 0xff;
+        if constexpr (Visit::WRITES) {
+            typedef typename C::value value;
+            u64 to = visit.to(hit.count);
+            u32 goes = g.ballot(active && visit.goes(hit.count + (its & 15)));
+#pragma unroll
+            for (int j = 0; j < G; j++) {
+                value* at_once = at<value>(g.shuffle(to, j)) + (sum - own >> 8 * j & 15);
+                if (!(goes >> j & 1)) continue;
+#pragma unroll
+                for (int i = 0; i < V::WORDS; i++)
+                    if (match[j] >> i & 1) *at_once++ = Access<C>::value_in(s[j].w[i]);
+            }
+        } else if constexpr (Visit::VISITS) {
+#pragma unroll
+            for (int j = 0; j < G; j++) {
+                u64 slots = 0, values = 0, index = 0;
+                if constexpr (Visit::PLACES) {
+                    slots = g.shuffle(p.slots, j);
+                    values = g.shuffle(p.values, j);
+                    index = g.shuffle(p.slot_index(0), j);
+                }
+                u32 n = g.shuffle(hit.count, j) + (sum - own >> 8 * j & 15);
+                visit.turn(g, j);
+#pragma unroll
+                for (int i = 0; i < V::WORDS; i++)
+                    if (match[j] >> i & 1) visit(slots, values, index + V::slot(i, g.rank()), s[j].w[i], n++);
+            }
+        }
+        if (active) hit.count += its & 15;
+        hit.found = hit.count != 0;
+        return active && !(its >> 4);
     }
 };
 

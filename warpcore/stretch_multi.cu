@@ -1,0 +1,259 @@
+// Large batches of a multimap, stretch by stretch: see stretch.cu. A row of a multimap looks for no key, so it takes the first free slot of its chain
+// with one atomic operation on the window's mark, and nothing is settled in the end. A stretch is whole neighbourhoods, in which the row goes on as far
+// as the first turn of its chain does. If there is no room, it is left over: it goes on a list, for insert_left_multi.
+//
+// The rows of one key want the same slots. Where they are neighbours in the batch they are in neighbouring lanes, so the lanes of a warp go on
+// step by step together, and each in a run of lanes with one key takes the slot that is as far on in the key's order as its lane is in the run. All
+// these bits are set in the end, by the run or by others, so no slot before a pair stays empty.
+#include "config.h" // struct config: what this table holds
+#include "layout.h"
+#include "warpcore.cuh"
+
+using namespace warpcore;
+
+typedef config C;
+typedef config::key key;
+typedef config::value value;
+typedef Access<C> A;
+typedef View<C, 1, C::WINDOW> Window;
+
+constexpr u32 LISTED = WARPCORE_MULTI_LISTED, WINDOW_BYTES = C::WINDOW * C::SLOT_BYTES;
+
+// A window's mark: the slots that are taken, and above them the bits of the overflow filter by which keys have gone past the window.
+struct Mark {
+    static constexpr u32 ALL = (1u << C::WINDOW) - 1, PAST = 16, PASTS = (1u << C::OVERFLOW_BITS) - 1;
+    static constexpr u32 PER_WORD = 32 / C::OVERFLOW_BITS; // windows whose filters are a word of memory
+    static_assert(C::WINDOW <= 16 && C::OVERFLOW_BITS <= 16, "both in a word");
+
+    static __device__ __forceinline__ u32 taken(const Window& w) {
+        u32 m = 0;
+#pragma unroll
+        for (u32 i = 0; i < C::WINDOW; i++) m |= (u32)!C::marks(A::key_of(w.w[i])) << i;
+        return m;
+    }
+    // in_order gives some slots in the order of a key: bit i goes to i ^ first, and back.
+    static __device__ __forceinline__ u32 in_order(u32 slots, u32 first) {
+        const u32 low[] = {0x5555, 0x3333, 0x0f0f, 0x00ff};
+#pragma unroll
+        for (u32 b = 0; b < 4 && 1u << b < C::WINDOW; b++) {
+            u32 swapped = (slots << (1 << b) & ~low[b]) | (slots >> (1 << b) & low[b]);
+            if (first >> b & 1) slots = swapped;
+        }
+        return slots;
+    }
+    // nth gives the free slot of a mark that is number n in the order of a key; C::WINDOW without.
+    static __device__ __forceinline__ u32 nth(u32 mark, u32 first, u32 n) {
+        u32 free = ~mark & ALL;
+        if ((u32)popcount(free) <= n) return C::WINDOW;
+        free = in_order(free, first);
+#pragma unroll 1
+        for (; n; n--) free &= free - 1;
+        return (u32)lowest_bit(free) ^ first;
+    }
+};
+
+// What a block has in shared memory beside its copy of the stretch, behind which are the marks.
+struct Stage {
+    u32 left; // rows that found no room, the first of which are listed
+    key k[LISTED];
+    value v[LISTED];
+    u32 base; // where these go in memory
+    u32 added, reused, reserved, longest;
+};
+static_assert(sizeof(Stage) <= LISTED * (C::KEY_BYTES + C::VALUE_BYTES) + WARPCORE_MULTI_BESIDE, "what the host has room for");
+
+struct MultiJob {
+    const stretchParams& p;
+    Stage& stage;
+    u64 from, first; // the stretch's first window, and its first row
+    u32 windows;
+    u64 copy; // of its slots
+    u32* marks;
+    u32 added, reused, reserved, longest; // by this thread; reserved are rows of the side region, which are only counted; longest is of chains
+    u32 around, turn;                     // see Probe
+    static constexpr u32 IN_FLIGHT = 4;
+    key k[IN_FLIGHT]; // rows of this thread
+    value v[IN_FLIGHT];
+
+    __device__ __forceinline__ MultiJob(const stretchParams& p, Stage& stage, u64 first)
+        : p(p), stage(stage), from(block_index() * p.windows), first(first), copy((u64)dynamic_shared()), added(0), reused(0), reserved(0), longest(0) {
+        windows = (u32)(p.table.main.windows - from < p.windows ? p.table.main.windows - from : p.windows);
+        marks = (u32*)(copy + p.windows * WINDOW_BYTES);
+        Probe<C> any;
+        any.windows = p.table.main.windows;
+        around = any.around();
+        turn = any.turn();
+    }
+    __device__ __forceinline__ u128* memory() const { return at<u128>(p.table.main.slots + from * WINDOW_BYTES); }
+    __device__ __forceinline__ u32 words() const { return windows * (WINDOW_BYTES / 16); }
+    // The overflow filters of Mark::PER_WORD windows. A stretch begins with a word, so words are the block's alone.
+    __device__ __forceinline__ u32* overflow(u32 window) const {
+        return at<u32>(p.table.main.overflow) + (from + window) / Mark::PER_WORD;
+    }
+
+    __device__ __forceinline__ void load() {
+        u128* to = dynamic_shared();
+        const u128* words_of = memory();
+        for (u32 i = thread_index(); i < words(); i += block_threads()) to[i] = p.empty ? u128{~0ull, ~0ull} : load_readonly(words_of + i);
+        for (u32 i = thread_index(); p.empty && i < windows; i += block_threads()) marks[i] = 0;
+        block_sync();
+        if (p.empty) return;
+        for (u32 i = thread_index(); i < windows; i += block_threads()) {
+            Window w;
+            w.load(true, copy + i * WINDOW_BYTES, 0);
+            u32 past = ~load_readonly(overflow(i)) >> i % Mark::PER_WORD * C::OVERFLOW_BITS & Mark::PASTS;
+            marks[i] = Mark::taken(w) | past << Mark::PAST;
+        }
+        block_sync();
+    }
+    // store writes the stretch back, and the filters of windows that a key has gone past.
+    __device__ __forceinline__ void store() const {
+        const u128* words_of = dynamic_shared();
+        u128* to = memory();
+        for (u32 i = thread_index(); i < words(); i += block_threads()) to[i] = words_of[i];
+        for (u32 i = thread_index() * Mark::PER_WORD; i < windows; i += block_threads() * Mark::PER_WORD) {
+            u32 past = 0;
+            for (u32 j = 0; j < Mark::PER_WORD && i + j < windows; j++)
+                past |= (marks[i + j] >> Mark::PAST & Mark::PASTS) << j * C::OVERFLOW_BITS;
+            if (past) and_of_memory(overflow(i), ~past);
+        }
+    }
+
+    // ask asks for the rows that a thread puts at a time: i is the block's first of them.
+    __device__ __forceinline__ void ask(u32 i, u32 n) {
+#pragma unroll
+        for (u32 j = 0; j < IN_FLIGHT; j++) {
+            u32 row = i + j * block_threads() + thread_index();
+            k[j] = row < n ? input_key<C>(p.rows.keys, first + row) : key{};
+            v[j] = row < n ? input_value<C>(p.rows.values, first + row) : value{};
+        }
+    }
+    // put_all puts all rows, the first of which were asked for.
+    __device__ __forceinline__ void put_all(u32 n) {
+        for (u32 i = 0; i < n; i += IN_FLIGHT * block_threads()) {
+            key k_of[IN_FLIGHT];
+            value v_of[IN_FLIGHT];
+#pragma unroll
+            for (u32 j = 0; j < IN_FLIGHT; j++) {
+                k_of[j] = k[j];
+                v_of[j] = v[j];
+            }
+            if (i + IN_FLIGHT * block_threads() < n) ask(i + IN_FLIGHT * block_threads(), n); // the next come while these are put
+#pragma unroll
+            for (u32 j = 0; j < IN_FLIGHT; j++) put(i + j * block_threads() + thread_index() < n, k_of[j], v_of[j]);
+        }
+    }
+    // A row on its way along its chain: `window` of the stretch is number `number` there, from 0 on.
+    struct Row {
+        u32 window, number, hop, past; // past: the bit of a mark that says that the key has gone past the window
+    };
+    // pass goes past a window that is full, or will be when those of the run before have their slots; false: the turn ends.
+    __device__ __forceinline__ bool pass(Row& row, u32 seen) const {
+        if (!(seen & row.past)) or_of(marks + row.window, row.past);
+        return further(row);
+    }
+    __device__ __forceinline__ bool further(Row& row) const {
+        row.window = (row.window & ~(around - 1)) | (row.window + row.hop & around - 1);
+        return ++row.number < turn;
+    }
+    // room goes on to a window with room, and gives its mark; Mark::ALL: the turn has none.
+    __device__ __forceinline__ u32 room(Row& row) const {
+        const u32 passed = Mark::ALL | row.past; // most are, by others with this bit
+        for (;;) {
+            u32 seen;
+            while (((seen = load_relaxed(marks + row.window)) & passed) == passed)
+                if (!further(row)) return Mark::ALL;
+            if ((seen & Mark::ALL) != Mark::ALL) return seen;
+            if (!pass(row, seen)) return Mark::ALL;
+        }
+    }
+    // put puts a row of each lane that is on, or lists it. All lanes of a warp call it, and go on step by step.
+    __device__ __forceinline__ void put(bool on, key k, value v) {
+        tile<32, true> warp;
+        if (on && C::marks(k)) {
+            reserved++;
+            on = false;
+        }
+        Probe<C> h(p.table, k);
+        Row row{(u32)(h.window - from), 0, h.hop(), 1u << (Mark::PAST + (u32)h.overflow_bit() % C::OVERFLOW_BITS)};
+        u32 lane = (u32)warp.rank();
+        key before = warp.shuffle(k, lane ? lane - 1 : 0);
+        bool same = lane && on && before == k, runs = warp.any(same);
+        while (warp.any(on)) {
+            u32 seen = on ? room(row) : 0, number = 0;
+            if (on && seen == Mark::ALL) {
+                list(k, v);
+                on = false;
+            }
+            warp.sync();
+            if (runs) { // lanes with one key in one window go by what the first of them sees of the mark; others are runs of their own
+                u32 ons = warp.ballot(on), its = warp.shuffle(row.window, lane ? lane - 1 : 0);
+                u32 heads = warp.ballot(!(same && on && (ons >> (lane - 1) & 1) && its == row.window));
+                u32 head = (u32)highest_bit(heads & (2u << lane) - 1);
+                seen = warp.shuffle(seen, (int)head);
+                number = lane - head;
+            }
+            if (on) on = step(row, seen, h.first_slot(), number, k, v);
+            warp.sync();
+        }
+    }
+    // step tells whether the row is still to be put: its window has fewer slots than its run, or others took the slot that is its number in the window's order.
+    __device__ __forceinline__ bool step(Row& row, u32 seen, u32 first, u32 number, key k, value v) {
+        u32 slot = Mark::nth(seen, first, number);
+        if (slot == C::WINDOW) {
+            if (pass(row, seen)) return true;
+            list(k, v);
+            return false;
+        }
+        if (or_of(marks + row.window, 1u << slot) >> slot & 1) return true;
+        u64 index = (u64)row.window * C::WINDOW + slot;
+        if (!p.empty) reused += A::key_of(load_relaxed(A::word_at(copy, index))) == C::TOMBSTONE;
+        A::put(copy, index, k, v);
+        added++;
+        if (row.number >= longest) longest = row.number + 1;
+        return false;
+    }
+    __device__ __forceinline__ void list(key k, value v) {
+        u32 n = add(&stage.left, 1u);
+        if (n >= LISTED) return leave(add_in_memory(at<u32>(p.left), 1u), k, v);
+        stage.k[n] = k;
+        stage.v[n] = v;
+    }
+    // leave gives a row to the kernel that comes behind.
+    __device__ __forceinline__ void leave(u32 number, key k, value v) const {
+        at<key>(p.left_keys)[number] = k;
+        output_value<C>(p.left_values, number, v);
+    }
+    // leave_listed is for all threads.
+    __device__ __forceinline__ void leave_listed() {
+        u32 n = stage.left < LISTED ? stage.left : LISTED;
+        if (thread_index() == 0 && n) stage.base = add_in_memory(at<u32>(p.left), n);
+        block_sync();
+        for (u32 i = thread_index(); i < n; i += block_threads()) leave(stage.base + i, stage.k[i], stage.v[i]);
+    }
+};
+
+WARPMAP_KERNEL_RESIDENT(insert_stretch_multi, stretchParams, C::SLOT_BYTES > 8 ? 5 : 6) {
+    __shared__ Stage stage;
+    const u64* starts = at<u64>(p.rows.starts) + block_index();
+    u64 first = load_readonly(starts);
+    u32 n = (u32)(load_readonly(starts + 1) - first);
+    if (!n) return;
+    if (thread_index() == 0) stage.left = stage.added = stage.reused = stage.reserved = stage.longest = 0;
+    MultiJob job(p, stage, first);
+    job.ask(0, n);
+    job.load();
+    job.put_all(n);
+    if (job.added) add(&stage.added, job.added);
+    if (job.reused) add(&stage.reused, job.reused);
+    if (job.reserved) add(&stage.reserved, job.reserved);
+    if (job.longest > WARPCORE_PROBES_UNTOLD) max_of(&stage.longest, job.longest);
+    block_sync();
+    job.leave_listed();
+    job.store();
+    if (thread_index() != 0) return;
+    if (stage.longest) tell_probes(p.table, stage.longest);
+    if (stage.added) add_to_memory(&counters(p.table)->inserted, (u64)stage.added);
+    if (stage.reused) add_to_memory(&counters(p.table)->reused, (u64)stage.reused);
+    if (stage.reserved) add_to_memory(&counters(p.table)->side_failed, (u64)stage.reserved);
+}

@@ -1,0 +1,66 @@
+package warpcore
+
+import (
+	_ "embed"
+	"errors"
+	"math"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
+)
+
+//go:embed stretch_multi.cu
+var stretchMultiCU string
+
+// stretched tells whether a batch of n rows of a multimap may go in stretch by stretch, by the number of its rows.
+func (c *core) stretched(k inserts, n int64) bool {
+	return k.stretch == &c.stretch.multi && n >= c.stretch.rule.MinRows
+}
+
+// insertMultiStretches puts the front of a batch into a multimap, which has a slot for each row, stretch by stretch, and
+// tells how many rows: none where that would be slower, a multiple of 32, or all. It waits. See stretch_multi.cu.
+func (c *core) insertMultiStretches(st *device.Stream, k inserts, p insertParams, b frame.Rows, empty bool) (taken int64, err error) {
+	grid, windows, ok := c.stretchGrid(false)
+	if !ok {
+		return 0, nil
+	}
+	fine, ok := c.stretch.rule.Fine(c.regions, b.N, c.capacity(), grid.Blocks, math.MaxInt64)
+	if !ok {
+		return 0, nil
+	}
+	before, err := c.look(st)
+	if err != nil {
+		return 0, err
+	}
+	lease, err := c.frame.Scratch(8)
+	defer lease.Done()
+	switch {
+	case device.IsOutOfMemory(err): // the batch goes in as it is
+		return 0, nil
+	case err != nil:
+		return 0, err
+	}
+	left := lease.Mem.Slice(0, 8)
+	q := stretchParams{Table: c.t, Windows: uint64(windows), Left: left.Addr()}
+	if empty {
+		q.Empty = 1
+	}
+	taken, err = c.inStretchOrder(st, b, windows, fine, c.placement(false, nil), func(o frame.Ordered, starts device.Slice[uint64], spare frame.Rows) error {
+		q.Rows = frame.Partition{Keys: o.Rows.Keys, Values: o.Rows.Values, N: uint64(o.Rows.N), Starts: starts.Addr()}
+		q.LeftKeys, q.LeftValues = spare.Keys, spare.Values
+		rest := insertParams{Table: c.t, Limit: p.Limit, Left: q.Left}
+		rest.Rows = frame.Placing{Keys: spare.Keys, Values: spare.Values, N: uint64(o.Rows.N)}
+		err := errors.Join(left.Fill(st, 0), k.stretch.Launch(st, grid, &q), k.left.Launch(st, c.grid(max(1, o.Rows.N/leftShare)), &rest))
+		q.Empty = 0
+		return err
+	})
+	if taken == 0 || err != nil {
+		return taken, err
+	}
+	b.N = taken
+	return taken, c.insertedMulti(st, k, p, b, before)
+}
+
+func (c *core) stretchMultiProgram() *device.Program {
+	return c.sharedProgram("warpcore-stretch-multi", stretchMultiCU)
+}
