@@ -220,7 +220,7 @@ func (c *core) begin() (err error) {
 	c.regions = frame.RegionsFor(c.frame.Device.Info(), regionsFrom, regionRows)
 	c.stretch = stretchesFor(c.frame.Device.Info(), c.cfg)
 	if c.multi() {
-		c.stretch.bytes = multiBytes
+		c.stretch.bytes, c.stretch.rule.MinRows = multiBytes, math.MaxInt64 // not chosen before a GPU has measured them
 	}
 	if c.opts.InsertGroup == 1 { // so many lanes are at work at once: blocks that take fewer rows each keep to one region better
 		c.regions.Span /= 2

@@ -252,7 +252,7 @@ WARPMAP_KERNEL_RESIDENT(insert_stretch_multi, stretchParams, C::SLOT_BYTES > 8 ?
     job.leave_listed();
     job.store();
     if (thread_index() != 0) return;
-    if (stage.longest) tell_probes(p.table, stage.longest);
+    if (stage.longest) max_of_memory(&counters(p.table)->max_probes, (u64)stage.longest);
     if (stage.added) add_to_memory(&counters(p.table)->inserted, (u64)stage.added);
     if (stage.reused) add_to_memory(&counters(p.table)->reused, (u64)stage.reused);
     if (stage.reserved) add_to_memory(&counters(p.table)->side_failed, (u64)stage.reserved);

@@ -183,7 +183,7 @@ func TestMultiStretchesUnderStress(t *testing.T) {
 		"tombstones are not counted":              {&stretchMultiCU, "if (!p.empty) reused +=", "if (false) reused +="},
 		"what stands in the table is not seen":    {&stretchMultiCU, "marks[i] = Mark::taken(w) | past", "marks[i] = past"},
 		"reserved keys are not counted":           {&stretchMultiCU, "            reserved++;\n", ""},
-		"long chains are not told":                {&stretchMultiCU, "if (stage.longest) tell_probes", "if (false) tell_probes"},
+		"long chains are not told":                {&stretchMultiCU, "if (stage.longest) max_of_memory", "if (false) max_of_memory"},
 		"a chain leaves its neighbourhood":        {&stretchMultiCU, "(row.window & ~(around - 1)) | (row.window + row.hop & around - 1);", "row.window + 1;"},
 		"a turn has a window less":                {&stretchMultiCU, "return ++row.number < turn;", "return ++row.number < turn - 1;"},
 		"a turn has a window more":                {&multileftCUH, "s.p.go_to(s.p.turn());", "s.p.go_to(++s.probes - 1);"},
