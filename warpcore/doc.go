@@ -28,11 +28,12 @@
 // the slots in the same 16 bytes come first, then those in the same 32-byte sector. A second hash is the distance to
 // the next window. As the number of windows is prime, a search visits every window once before it visits one again.
 //
-// Here we differ: the first six windows of a chain lie in one neighbourhood, 128 windows in a row, an odd distance apart
-// that other bits of the hash name. Then the chain goes on by double hashing. So a block that has a neighbourhood in its
-// shared memory can put a pair into any of the six, and a look-up that needs a second window reads it near the first. A
-// window of the neighbourhood may come again later. At a load factor of 0.9, a key that is in costs 1.224 windows instead
-// of 1.220, and one that is not 1.395 instead of 1.376. Chains of multimaps, which may be long, have no neighbourhood.
+// Here we differ: the first six windows of a chain lie in one neighbourhood, 128 windows in a row, an odd distance
+// apart that other bits of the hash name. Then the chain goes on by double hashing. So a block that has a neighbourhood
+// in its shared memory can put a pair into any of the six, and a look-up that needs a second window reads it near the
+// first. A window of the neighbourhood may come again later. At a load factor of 0.9, a key that is in costs 1.224
+// windows instead of 1.220, and one that is not 1.395 instead of 1.376. Chains of multimaps, which may be long, go
+// otherwise (see MultiMap).
 //
 // A group of 2 to 32 lanes reads a window whole, with loads of up to 16 bytes, and decides by votes; a lane on its own
 // reads sector after sector. Groups of any size agree about the order, so any group may use any table.
@@ -66,13 +67,13 @@
 // than a thousandth, or a half of a hundredth, is left over in the end. Cost: with pairs of 8 bytes, 62 bytes of streams
 // a pair.
 //
-// A packed multimap takes batches with up to 96 rows for each key, on average, in the same way (stretch_multi.cu). It
-// looks for no key and settles nothing: what a row takes is its own. A stretch is a neighbourhood of its table (see
-// MultiMap below), and a row goes as far along its chain as that stays there. The marks have the stretch's overflow
-// filters beside the taken slots. Neighbouring rows with one key take slots in a row, at one step. Rows with reserved
-// keys are only counted, and inserted behind, because the side region may refuse them. At a load factor of 0.8, by
-// simulation, no rows of keys with up to 8 values are left over, 0.7% where keys have 64 values, and 2.5% with 96.
-// Cost: with pairs of 8 bytes, 55 bytes of streams a pair.
+// A packed multimap can take batches with up to 96 rows for each key, on average, in the same way (stretch_multi.cu); it
+// does not yet, because no GPU has measured that. It looks for no key and settles nothing: what a row takes is its own.
+// A stretch is a neighbourhood of its table (see MultiMap below), and a row goes as far along its chain as that stays
+// there. The marks have the stretch's overflow filters beside the taken slots. Neighbouring rows with one key take
+// slots in a row, at one step. Rows with reserved keys are only counted, and inserted behind, because the side region
+// may refuse them. At a load factor of 0.8, by simulation, no rows of keys with up to 8 values are left over, 0.7%
+// where keys have 64 values, and 2.5% with 96. Cost: with pairs of 8 bytes, 55 bytes of streams a pair.
 //
 // Other large batches are brought in the order of the table's regions, one pass. A region is a stretch of windows that
 // the L2 cache holds, because a compare-and-swap that hits it is several times as fast as one in memory. Blocks that

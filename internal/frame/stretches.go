@@ -16,18 +16,19 @@ import (
 // comes, or in the order of regions that the L2 cache holds, a pair takes a sector of 32 or 64 bytes to read and to write, and
 // a compare-and-swap. Measured on an H200, 100 million pairs, G/s before and then:
 //
-//	warpcore   4+4 at 0.533, 0.8, 0.9   21.3, 17.8, 15.2  ──►  34.5, 32.2, 26.0
-//	           8+8                      14.9, 12.0, 10.6  ──►  19.1, 18.0, 16.2
-//	           set of 4 bytes           26.6, 24.3, 19.2  ──►  46.8, 44.3, 36.2
-//	           the same, with flags     15.3, 15.0, 14.2  ──►  30.3, 30.4, 26.4
-//	slab       4+4, 8+8 at 0.7          16.4, 12.6        ──►  38.1, 22.4
-//	gph.Build  4+4 at 0.8, 0.95         5.1, 3.2          ──►  21.9, 14.9
-//	           8+8 at 0.8               4.0               ──►  14.0
-//	stadium    4+4 at 0.8, 0.95         6.2               ──►  26.3, 16.6
-//	           8+8 at 0.8               10.4              ──►  17.4
-//	dycuckoo   4+4, 8+8 at 0.75         13                ──►  27.7, 14.2
+//	warpcore   4+4 at 0.533, 0.8, 0.9   21.3, 17.8, 15.2  ──►  34.7, 32.4, 26.0
+//	           8+8                      14.9, 12.0, 10.6  ──►  19.5, 18.4, 16.5
+//	           set of 4 bytes           26.6, 24.3, 19.2  ──►  46.4, 43.9, 36.7
+//	           the same, with flags     15.3, 15.0, 14.2  ──►  30.4, 30.3, 26.6
+//	slab       4+4, 8+8 at 0.7          16.5, 12.7        ──►  38.7, 22.6
+//	gph.Build  4+4 at 0.8, 0.95         5.1, 3.2          ──►  21.6, 14.7
+//	           8+8 at 0.8               4.0               ──►  13.8
+//	stadium    4+4 at 0.8, 0.95         14.1, 8.8         ──►  33.9, 16.8
+//	           8+8; 16+64 at 0.8        10.4; 4.2         ──►  22.2; 8.9
+//	dycuckoo   4+4, 8+8 at 0.75         27.1, 13.6        ──►  36.1, 17.7
+//	           16+8 at 0.85             2.7               ──►  10.1
 //
-// gph builds tables in the same way, from all pairs at once.
+// Multimaps of warpcore have kernels for stretches, too, which are not chosen before a GPU has measured them.
 type Stretches struct {
 	MinRows   int64 // of a batch: how small one may be was not measured
 	SlotShare int64
