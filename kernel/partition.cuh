@@ -84,21 +84,7 @@ template <int KEY, int WIDEST, u32 BLOCK = PARTITION_THREADS> struct PartitionTi
     }
 };
 
-// partition_keys reads a tile's keys, of a column or of pairs.
-template <class K, class V, class Rows, class Tile> __device__ __forceinline__ void partition_keys(const Rows& r, const Tile& tile, K (&k)[Tile::EACH]) {
-    typedef PairedRow<K, V> P;
-    if constexpr (P::IS)
-        if (r.paired & PAIRED_IN) {
-            typename P::word w[Tile::EACH];
-            tile.load(r.keys, w);
-#pragma unroll
-            for (int i = 0; i < Tile::EACH; i++) k[i] = P::key(w[i]);
-            return;
-        }
-    tile.load(r.keys, k);
-}
-
-// partition_rows does, and the values of pairs.
+// partition_rows reads a tile's keys, of a column, or of pairs with their values.
 template <class K, class V, class Rows, class Tile>
 __device__ __forceinline__ void partition_rows(const Rows& r, const Tile& tile, K (&k)[Tile::EACH], V (&v)[Tile::EACH]) {
     typedef PairedRow<K, V> P;
@@ -374,7 +360,8 @@ template <class K, class V, class Rows, class Part> __device__ __forceinline__ v
     for (u64 first = block_index() * Tile::ROWS; first < r.n; first += grid_blocks() * Tile::ROWS) {
         Tile tile(first, r.n);
         K k[Tile::EACH];
-        partition_keys<K, V>(r, tile, k);
+        V v[Tile::EACH]; // of pairs, and of no use here
+        partition_rows(r, tile, k, v);
         for (PartitionWithin w(r, partition_key<K, V>(r, first), partition_key<K, V>(r, first + tile.rows - 1), part_of); w.base < w.end;) {
             u32 parts = w.parts();
             for (u32 i = thread_index(); i < parts; i += Tile::THREADS) count[i] = 0;

@@ -71,15 +71,37 @@ func inTwoPasses[K uint32 | uint64](t *testing.T, d *device.Device, m *device.Mo
 		return &p
 	}
 	rows := frame.Partition{Keys: columns[0].Addr(), Values: columns[1].Addr(), N: uint64(n), OutKeys: columns[2].Addr(), OutValues: columns[3].Addr(), Parts: uint64(regions)}
+	// Half of the times rows go from the first pass to the second as pairs, and half of those come out as pairs.
+	pairs, err := device.Make[K](d, 4*n)
+	must(t, err)
+	defer pairs.Free()
+	how := rng.IntN(4)
+	if how < 2 {
+		rows.OutKeys, rows.Paired = pairs.Addr(), frame.PairedOut
+	}
 	must(t, k.Run(nil, counters, rows, params))
 	p.Each = 1
 	rows = frame.Partition{Keys: columns[2].Addr(), Values: columns[3].Addr(), N: uint64(n), OutKeys: columns[4].Addr(), OutValues: columns[5].Addr(), Parts: uint64(parts), Within: uint64(within), Larger: counters.Addr() + uint64(8*regions)}
 	small := counters.Slice(frame.PartitionWords(regions), counters.Len())
+	out := pairs.Slice(2*n, 4*n)
+	if how < 2 {
+		rows.Keys, rows.Paired = pairs.Addr(), frame.PairedIn
+	}
+	if how == 0 {
+		rows.OutKeys, rows.Paired = out.Addr(), frame.PairedIn|frame.PairedOut
+	}
 	must(t, k.RunWithin(nil, w, small, rows, params))
 	got, err := columns[4].Host(nil)
 	must(t, err)
 	gotValues, err := columns[5].Host(nil)
 	must(t, err)
+	if how == 0 {
+		both, err := out.Host(nil)
+		must(t, err)
+		for i := range n {
+			got[i], gotValues[i] = both[2*i], both[2*i+1]
+		}
+	}
 	words, err := small.Host(nil)
 	must(t, err)
 	starts := words[parts:]
