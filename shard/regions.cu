@@ -61,6 +61,15 @@ struct RegionsShared {
     }
 };
 
+// The parts of a thread in a scan over all: per of them, PER at most.
+struct PartitionScan {
+    static constexpr u32 PER = (WARPMAP_MAX_PARTS + PARTITION_THREADS - 1) / PARTITION_THREADS;
+    u32 parts, per;
+    __device__ __forceinline__ PartitionScan(u32 parts) : parts(parts), per((parts + PARTITION_THREADS - 1) / PARTITION_THREADS) {}
+    __device__ __forceinline__ u32 part(u32 j) const { return thread_index() * per + j; }
+    __device__ __forceinline__ bool has(u32 j) const { return j < per && part(j) < parts; }
+};
+
 WARPMAP_KERNEL_WIDE(shard_split_regions, splitRegions, PARTITION_THREADS, RegionsShared) {
     auto& shared = *(RegionsShared*)dynamic_shared();
     u32 parts = (u32)(p.owners * p.regions), t = thread_index();
