@@ -206,6 +206,8 @@ template <class Tile, int KEY, int VALUE> struct PartitionShared {
     }
 };
 
+// What a thread writes out of a tile in order: rows that are THREADS apart. ALL: the tile is full, so that nothing asks whether a row is there, and all
+// are read before one is written.
 template <class Tile, bool ALL> struct PartitionOut {
     static __device__ __forceinline__ u32 row(int i) { return (u32)i * Tile::THREADS + thread_index(); }
     static __device__ __forceinline__ void targets(const u32* of, u32 rows, u32 (&to)[Tile::EACH]) {

@@ -25,8 +25,8 @@ typedef View<C, 1, C::WINDOW> Window;
 
 constexpr u32 LISTED = WARPCORE_STRETCH_LISTED, WINDOW_BYTES = C::WINDOW * C::SLOT_BYTES;
 
-// A window's mark: the slots that are taken, and above them those that were when it was settled last, or before the batch. A tombstone is taken only where the window has
-// no empty slot, for the key of a row may stand behind such a window.
+// A window's mark: the slots that are taken, and above them those that were when it was settled last, or before the batch. Tombstones are free only
+// where the window has an empty slot: else the key of a row may stand behind the window.
 struct Mark {
     static constexpr u32 ALL = (1u << C::WINDOW) - 1, WAS = 16;
     static_assert(C::WINDOW <= 16, "two in a word");
@@ -202,8 +202,8 @@ template <bool REPLACE, bool TELLS> struct StretchJob {
         and_of_memory(at<u32>(h.overflow) + bit / 32, ~(1u << (bit & 31)));
     }
     // step is a listed row's part in a round: `at` is its window, and number that of its chain. One that has room is taken only where it had when it
-    // was settled last, or where the row came to it in this round. WAITS: for the next round.
-    // TAKES: it has a slot, which is its own once the window is settled.
+    // was settled last, or where the row came to it in this round. TAKES: it has a slot, of which is settled behind the round whether it keeps it.
+    // WAITS: for the next round.
     enum Step { IN, TAKES, WAITS, LEAVES };
     __device__ __forceinline__ Step step(u32& at, u32& number, key k, value v, u32 position) {
         Window w;

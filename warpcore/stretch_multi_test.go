@@ -25,7 +25,7 @@ func inNeighbourhoods(c *core, least int64) error {
 }
 
 // multiHistory inserts batches with equal keys, beside one another and apart, more of one key than a turn of its chain has slots, and reserved ones, and
-// deletes, beside a Go map. Stretches have 64 windows or, on a GPU, as many as elsewhere.
+// deletes, beside a Go map. Stretches have 128 windows or, on a GPU, as many as elsewhere.
 func multiHistory[K uint32 | uint64](d *device.Device, o table.Options, least int64, bytes int, rng *rand.Rand, rows, rounds int) error {
 	m, err := NewMultiMap[K, K](d, Options{Options: o, Layout: Packed, FindGroup: 4})
 	if err != nil {
