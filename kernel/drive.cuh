@@ -164,7 +164,12 @@ template <class Tile, class I, class Job> __device__ __forceinline__ void drive_
         Feed<I> feed((I)s.n);
         feed.row = (I)s.start & ~(I)31;
         feed.stride = (I)s.stride;
-        auto load = [&](I i) { return i < feed.n ? job.load(i) : Item{}; };
+        if (!feed.n) return;
+        // Beyond the end comes the last item again: behind a branch, the compiler would wait for each row at once. Items that are gathered come once.
+        auto load = [&](I i) {
+            if constexpr (Gathers<Job>::yes) return i < feed.n ? job.load(i) : Item{};
+            else return job.load(i < feed.n ? i : feed.n - 1);
+        };
         Item now = load(feed.item()), next = load(feed.ahead());
         if constexpr (Gathers<Job>::yes) job.gather(warp, now);
         I item = 0; // this lane's: give changes it only with a new one
@@ -182,7 +187,8 @@ template <class Tile, class I, class Job> __device__ __forceinline__ void drive_
                 }
                 if (got) busy = job.begin(item, x);
                 if (turned) {
-                    now = next;
+                    // Each lane shuffles to itself. The compiler would do a plain copy only behind the load, into whose register it goes, and so wait for it.
+                    now = job.shuffled(warp, next, warp.rank(), item);
                     next = load(feed.ahead());
                 }
             } else if (!warp.any(busy)) break;

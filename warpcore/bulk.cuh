@@ -32,10 +32,11 @@ template <class C, bool ALL, bool PLACE, class End, class Visit> struct LookUpJo
     Visit visit;
     const longParams* longs;
     u64 least;
+    u64 most; // windows that a chain has: nothing is inserted beside this kernel
     Search<C, ALL, PLACE || !C::PACKED> s;
 
     __device__ __forceinline__ LookUpJob(const Table& t, u64 keys, u64 when, End end, Visit visit, const longParams* longs, u64 least)
-        : t(t), keys(keys), when(when), end(end), visit(visit), longs(longs), least(least) {}
+        : t(t), keys(keys), when(when), end(end), visit(visit), longs(longs), least(least), most(probes_bound(t, ~0ull)) {}
     __device__ __forceinline__ Item load(u64 i) const { return Item{input_key<C>(keys, i), chosen(when, i)}; }
     template <class Warp> __device__ __forceinline__ Item shuffled(Warp warp, const Item& x, int from, u64) const {
         return Item{warp.shuffle(x.k, from), chosen_of(warp, x.on, from)};
@@ -55,7 +56,7 @@ template <class C, bool ALL, bool PLACE, class End, class Visit> struct LookUpJo
         visit = h.visit;
     }
     __device__ __forceinline__ bool begin(u64 i, const Item& x) {
-        s.begin(t, x.k);
+        s.begin(t, x.k, most);
         visit.begin(i);
         if (WARPCORE_CHOOSES && !x.on) end(i, s.hit);
         return !WARPCORE_CHOOSES || x.on;
