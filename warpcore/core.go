@@ -220,7 +220,7 @@ func (c *core) begin() (err error) {
 	c.regions = frame.RegionsFor(c.frame.Device.Info(), regionsFrom, regionRows)
 	c.stretch = stretchesFor(c.frame.Device.Info(), c.cfg)
 	if c.multi() {
-		c.stretch.bytes, c.stretch.rule.MinRows = multiBytes, math.MaxInt64 // not chosen before a GPU has measured them
+		c.stretch.bytes = multiBytes
 	}
 	if c.opts.InsertGroup == 1 { // so many lanes are at work at once: blocks that take fewer rows each keep to one region better
 		c.regions.Span /= 2
@@ -698,6 +698,9 @@ const (
 	mostInStretches = 96
 	// inStretchesAsked: one row in so many is asked at first whether keys have more. In all rows, they have no more than so many times as many as in these.
 	inStretchesAsked = 8
+	// Rows of a stretch are sorted from haveRuns rows a key on, on average. If one row in inStretchesAsked is asked and these have askedHaveRuns rows a
+	// key, all rows have about 3.
+	haveRuns, askedHaveRuns = 2, 1.15
 	// A piece of a batch is looked at for that, in 0.2 to 0.7 ms, once in so many times its rows; crowdedShare is what share of rows a row's key has, then.
 	repeatsTrusted, crowdedShare = 64, 64
 	// Smaller batches than unasked are not asked for that, and those of less than contended rows only if chains are long: fewer rows of a key are not
@@ -712,12 +715,12 @@ func (c *core) insertGroups(st *device.Stream, k inserts, p insertParams, b fram
 		return 0, nil
 	}
 	if c.stretched(k, b.N) {
-		distinct, crowd, err := c.frame.Distinct(st, b.Keys, c.cfg.keyBytes, b.N/inStretchesAsked)
+		distinct, crowd, read, err := c.frame.DistinctOf(st, b.Keys, c.cfg.keyBytes, b.N, inStretchesAsked)
 		if err != nil && !device.IsOutOfMemory(err) {
 			return 0, err
 		}
 		if distinct > 0 && crowd == 0 && b.N/distinct <= mostInStretches {
-			return c.insertMultiStretches(st, k, p, b, empty)
+			return c.insertMultiStretches(st, k, p, b, empty, float64(distinct)*askedHaveRuns < float64(read))
 		}
 	}
 	distinct, crowd, err := c.frame.Distinct(st, b.Keys, c.cfg.keyBytes, b.N)
@@ -726,7 +729,7 @@ func (c *core) insertGroups(st *device.Stream, k inserts, p insertParams, b fram
 	}
 	crowded := crowd >= int64(longWindows*c.cfg.window)
 	if distinct > 0 && !crowded && b.N/distinct <= mostInStretches && c.stretched(k, b.N) {
-		return c.insertMultiStretches(st, k, p, b, empty)
+		return c.insertMultiStretches(st, k, p, b, empty, distinct < b.N/haveRuns)
 	}
 	if distinct == 0 || distinct > b.N/manyValues && !crowded {
 		return 0, nil

@@ -22,7 +22,7 @@ type stretches struct {
 	replacing, adding device.Kernel[stretchParams]
 	growing           device.Kernel[stretchParams]
 	telling, flags    device.Kernel[stretchParams] // adding, with flags; and what writes these in the end
-	multi             device.Kernel[stretchParams] // of a multimap: see stretch_multi.go
+	multi, runs       device.Kernel[stretchParams] // of a multimap: see stretch_multi.go
 }
 
 func stretchesFor(info device.Info, c config) stretches {
@@ -185,7 +185,7 @@ func (c *core) sharedProgram(name, main string) *device.Program {
 func (c *core) loadStretches() bool {
 	if c.multi() {
 		return c.stretch.late.Load(c.frame.Device, c.stretchMultiProgram, func(m *device.Module) error {
-			return device.Bind(m, "insert_stretch_multi", &c.stretch.multi)
+			return errors.Join(device.Bind(m, "insert_stretch_multi", &c.stretch.multi), device.Bind(m, "insert_stretch_runs", &c.stretch.runs))
 		})
 	}
 	return c.stretch.late.Load(c.frame.Device, c.stretchProgram, func(m *device.Module) error {

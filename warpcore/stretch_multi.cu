@@ -5,6 +5,10 @@
 // The rows of one key want the same slots. Where they are neighbours in the batch they are in neighbouring lanes, so the lanes of a warp go on
 // step by step together, and each in a run of lanes with one key takes the slot that is as far on in the key's order as its lane is in the run. All
 // these bits are set in the end, by the run or by others, so no slot before a pair stays empty.
+//
+// insert_stretch_runs is for batches whose keys have several rows each, which are not neighbours. It brings the rows of a stretch in the order of their
+// windows first, and in a window mostly by keys. So the rows of a key are in few windows, as a look-up of them all wants, and few lanes want one slot.
+// Then eight lanes put the rows of one key that they have at once, into the next eight windows of its chain: each lane reads the mark of one of these.
 #include "config.h" // struct config: what this table holds
 #include "layout.h"
 #include "warpcore.cuh"
@@ -62,16 +66,19 @@ struct Stage {
 };
 static_assert(sizeof(Stage) <= LISTED * (C::KEY_BYTES + C::VALUE_BYTES) + WARPCORE_MULTI_BESIDE, "what the host has room for");
 
-struct MultiJob {
+// RUNS: rows are sorted first.
+template <bool RUNS> struct MultiJob {
     const stretchParams& p;
     Stage& stage;
     u64 from, first; // the stretch's first window, and its first row
     u32 windows;
     u64 copy; // of its slots
     u32* marks;
+    u16* order; // RUNS: of the first rows, so many as `sorted`
+    u32 sorted;
     u32 added, reused, reserved, longest; // by this thread; reserved are rows of the side region, which are only counted; longest is of chains
     u32 around, turn;                     // see Probe
-    static constexpr u32 IN_FLIGHT = 4;
+    static constexpr u32 IN_FLIGHT = RUNS ? 2 : 4, RUN = 8, PART_SHIFT = 20; // PART_SHIFT: of bits of a hash that no window's order goes by
     key k[IN_FLIGHT]; // rows of this thread
     value v[IN_FLIGHT];
 
@@ -79,6 +86,8 @@ struct MultiJob {
         : p(p), stage(stage), from(block_index() * p.windows), first(first), copy((u64)dynamic_shared()), added(0), reused(0), reserved(0), longest(0) {
         windows = (u32)(p.table.main.windows - from < p.windows ? p.table.main.windows - from : p.windows);
         marks = (u32*)(copy + p.windows * WINDOW_BYTES);
+        order = (u16*)(marks + p.windows);
+        sorted = 0;
         Probe<C> any;
         any.windows = p.table.main.windows;
         around = any.around();
@@ -124,9 +133,44 @@ struct MultiJob {
 #pragma unroll
         for (u32 j = 0; j < IN_FLIGHT; j++) {
             u32 row = i + j * block_threads() + thread_index();
-            k[j] = row < n ? input_key<C>(p.rows.keys, first + row) : key{};
-            v[j] = row < n ? input_value<C>(p.rows.values, first + row) : value{};
+            k[j] = key{};
+            v[j] = value{};
+            if (row >= n) continue;
+            if (RUNS && row < sorted) row = order[row];
+            ordered_row<C>(p.rows, first + row, k[j], v[j]);
         }
+    }
+    // sort brings the numbers of the first rows in the order of their windows, and in a window by some bits of their keys' hashes, so that those of a
+    // key are neighbours, mostly. It counts in the memory of the stretch, which is not there yet.
+    __device__ __forceinline__ void sort(u32 n) {
+        constexpr u32 EACH = 4; // parts of a window
+        static_assert(EACH * sizeof(u32) <= WINDOW_BYTES, "the counters are in the place of the windows");
+        u32* counts = (u32*)dynamic_shared();
+        const u32 parts = windows * EACH, own = (parts + block_threads() - 1) / block_threads(), from_part = own * thread_index();
+        sorted = n < windows * C::WINDOW ? n : windows * C::WINDOW;
+        for (u32 i = thread_index(); i < parts; i += block_threads()) counts[i] = 0;
+        block_sync();
+        auto part_of = [&](u32 row) {
+            key k;
+            value v;
+            ordered_row<C>(p.rows, first + row, k, v);
+            if (C::marks(k)) return 0u;
+            Probe<C> h(p.table, k);
+            return (u32)(h.window - from) * EACH + ((u32)h.hash >> PART_SHIFT) % EACH;
+        };
+        for (u32 i = thread_index(); i < sorted; i += block_threads()) add(counts + part_of(i), 1u);
+        block_sync();
+        u64 its = 0, all;
+        for (u32 i = from_part; i < from_part + own && i < parts; i++) its += counts[i];
+        u32 start = (u32)block_scan(its, all);
+        for (u32 i = from_part; i < from_part + own && i < parts; i++) {
+            u32 rows = counts[i];
+            counts[i] = start;
+            start += rows;
+        }
+        block_sync();
+        for (u32 i = thread_index(); i < sorted; i += block_threads()) order[add(counts + part_of(i), 1u)] = (u16)i;
+        block_sync();
     }
     // put_all puts all rows, the first of which were asked for.
     __device__ __forceinline__ void put_all(u32 n) {
@@ -140,7 +184,11 @@ struct MultiJob {
             }
             if (i + IN_FLIGHT * block_threads() < n) ask(i + IN_FLIGHT * block_threads(), n); // the next come while these are put
 #pragma unroll
-            for (u32 j = 0; j < IN_FLIGHT; j++) put(i + j * block_threads() + thread_index() < n, k_of[j], v_of[j]);
+            for (u32 j = 0; j < IN_FLIGHT; j++) {
+                bool on = i + j * block_threads() + thread_index() < n;
+                if constexpr (RUNS) put_runs(on, k_of[j], v_of[j]);
+                else put(on, k_of[j], v_of[j]);
+            }
         }
     }
     // A row on its way along its chain: `window` of the stretch is number `number` there, from 0 on.
@@ -167,13 +215,16 @@ struct MultiJob {
             if (!pass(row, seen)) return Mark::ALL;
         }
     }
+    // ordinary counts a row with a reserved key, which does not go in here.
+    __device__ __forceinline__ bool ordinary(bool on, key k) {
+        bool is = on && C::marks(k);
+        reserved += is;
+        return on && !is;
+    }
     // put puts a row of each lane that is on, or lists it. All lanes of a warp call it, and go on step by step.
     __device__ __forceinline__ void put(bool on, key k, value v) {
         tile<32, true> warp;
-        if (on && C::marks(k)) {
-            reserved++;
-            on = false;
-        }
+        on = ordinary(on, k);
         Probe<C> h(p.table, k);
         Row row{(u32)(h.window - from), 0, h.hop(), 1u << (Mark::PAST + (u32)h.overflow_bit() % C::OVERFLOW_BITS)};
         u32 lane = (u32)warp.rank();
@@ -205,13 +256,60 @@ struct MultiJob {
             list(k, v);
             return false;
         }
-        if (or_of(marks + row.window, 1u << slot) >> slot & 1) return true;
-        u64 index = (u64)row.window * C::WINDOW + slot;
+        return !take(row.window, row.number, slot, k, v);
+    }
+    // take puts a row into a slot, if nobody else took that.
+    __device__ __forceinline__ bool take(u32 window, u32 number, u32 slot, key k, value v) {
+        if (or_of(marks + window, 1u << slot) >> slot & 1) return false;
+        u64 index = (u64)window * C::WINDOW + slot;
         if (!p.empty) reused += A::key_of(load_relaxed(A::word_at(copy, index))) == C::TOMBSTONE;
         A::put(copy, index, k, v);
         added++;
-        if (row.number >= longest) longest = row.number + 1;
-        return false;
+        if (number >= longest) longest = number + 1;
+        return true;
+    }
+    // put_runs is put, by RUN lanes together. The rows of a key that come to the same window are put at once: the first of them into the free slots of that
+    // window, the others into those of the next.
+    __device__ __forceinline__ void put_runs(bool on, key k, value v) {
+        tile<RUN, true> g;
+        on = ordinary(on, k);
+        Probe<C> h(p.table, k);
+        Row row{(u32)(h.window - from), 0, h.hop(), 1u << (Mark::PAST + (u32)h.overflow_bit() % C::OVERFLOW_BITS)};
+        u32 rank = (u32)g.rank(), own_order = h.first_slot();
+        while (g.any_of_all(on)) {
+            u32 pending = g.ballot(on);
+            int leader = lowest_bit(pending | 1u << (RUN - 1));
+            u32 number = g.shuffle(row.number, leader), past = g.shuffle(row.past, leader), order = g.shuffle(own_order, leader);
+            key of = g.shuffle(k, leader);
+            bool member = on && k == of && row.number == number;
+            u32 members = g.ballot(member), n = (u32)popcount(members), nth = (u32)popcount(members & (1u << rank) - 1);
+            // This lane's window of the chain, and how many slots are free up to its end.
+            u32 window = g.shuffle(row.window, leader);
+            window = (window & ~(around - 1)) | (window + g.shuffle(row.hop, leader) * rank & around - 1);
+            u32 mark = pending && number + rank < turn ? load_relaxed(marks + window) : Mark::ALL, free = (u32)popcount(~mark & Mark::ALL), upto = free;
+#pragma unroll
+            for (u32 d = 1; d < RUN; d *= 2) {
+                u32 before = g.shuffle(upto, rank >= d ? rank - d : 0);
+                if (rank >= d) upto += before;
+            }
+            if (n > upto && number + rank < turn && !(mark & past)) or_of(marks + window, past);
+            u32 its = 0; // which of the windows is this row's: the first with more slots than rows come before
+#pragma unroll
+            for (u32 d = RUN / 2; d; d /= 2)
+                if (g.shuffle(upto, its + d - 1) <= nth) its += d;
+            u32 all = g.shuffle(upto, RUN - 1), its_window = g.shuffle(window, its), its_mark = g.shuffle(mark, its), before = g.shuffle(upto - free, its);
+            if (member && nth < all) {
+                if (take(its_window, number + its, Mark::nth(its_mark, order, nth - before), k, v)) on = false;
+            } else if (member) {
+                row.number += RUN;
+                row.window = (row.window & ~(around - 1)) | (row.window + row.hop * RUN & around - 1);
+                if (row.number >= turn) {
+                    list(k, v);
+                    on = false;
+                }
+            }
+            g.sync();
+        }
     }
     __device__ __forceinline__ void list(key k, value v) {
         u32 n = add(&stage.left, 1u);
@@ -233,14 +331,14 @@ struct MultiJob {
     }
 };
 
-WARPMAP_KERNEL_RESIDENT(insert_stretch_multi, stretchParams, C::SLOT_BYTES > 8 ? 5 : 6) {
-    __shared__ Stage stage;
+template <bool RUNS> __device__ __forceinline__ void insert_rows(const stretchParams& p, Stage& stage) {
     const u64* starts = at<u64>(p.rows.starts) + block_index();
     u64 first = load_readonly(starts);
     u32 n = (u32)(load_readonly(starts + 1) - first);
     if (!n) return;
     if (thread_index() == 0) stage.left = stage.added = stage.reused = stage.reserved = stage.longest = 0;
-    MultiJob job(p, stage, first);
+    MultiJob<RUNS> job(p, stage, first);
+    if constexpr (RUNS) job.sort(n);
     job.ask(0, n);
     job.load();
     job.put_all(n);
@@ -256,4 +354,13 @@ WARPMAP_KERNEL_RESIDENT(insert_stretch_multi, stretchParams, C::SLOT_BYTES > 8 ?
     if (stage.added) add_to_memory(&counters(p.table)->inserted, (u64)stage.added);
     if (stage.reused) add_to_memory(&counters(p.table)->reused, (u64)stage.reused);
     if (stage.reserved) add_to_memory(&counters(p.table)->side_failed, (u64)stage.reserved);
+}
+
+WARPMAP_KERNEL_RESIDENT(insert_stretch_multi, stretchParams, C::SLOT_BYTES > 8 ? 5 : 6) {
+    __shared__ Stage stage;
+    insert_rows<false>(p, stage);
+}
+WARPMAP_KERNEL_RESIDENT(insert_stretch_runs, stretchParams, 5) {
+    __shared__ Stage stage;
+    insert_rows<true>(p, stage);
 }

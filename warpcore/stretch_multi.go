@@ -18,11 +18,16 @@ func (c *core) stretched(k inserts, n int64) bool {
 }
 
 // insertMultiStretches puts the front of a batch into a multimap, which has a slot for each row, stretch by stretch, and
-// tells how many rows: none where that would be slower, a multiple of 32, or all. It waits. See stretch_multi.cu.
-func (c *core) insertMultiStretches(st *device.Stream, k inserts, p insertParams, b frame.Rows, empty bool) (taken int64, err error) {
+// tells how many rows: none where that would be slower, a multiple of 32, or all. It waits. runs: keys have several rows. See stretch_multi.cu.
+func (c *core) insertMultiStretches(st *device.Stream, k inserts, p insertParams, b frame.Rows, empty, runs bool) (taken int64, err error) {
 	grid, windows, ok := c.stretchGrid(false)
 	if !ok {
 		return 0, nil
+	}
+	kernel := *k.stretch
+	if order := 2 * c.cfg.window * int(windows); runs && grid.Shared+order+c.cfg.stretchFixed() <= int(c.frame.Device.Info().Shared) {
+		kernel = c.stretch.runs
+		grid.Shared += order
 	}
 	fine, ok := c.stretch.rule.Fine(c.regions, b.N, c.capacity(), grid.Blocks, math.MaxInt64)
 	if !ok {
@@ -45,12 +50,14 @@ func (c *core) insertMultiStretches(st *device.Stream, k inserts, p insertParams
 	if empty {
 		q.Empty = 1
 	}
-	taken, err = c.inStretchOrder(st, b, windows, fine, c.placement(false, nil), func(o frame.Ordered, starts device.Slice[uint64], spare frame.Rows) error {
-		q.Rows = frame.Partition{Keys: o.Rows.Keys, Values: o.Rows.Values, N: uint64(o.Rows.N), Starts: starts.Addr()}
+	x := c.placement(false, nil)
+	x.Pairs = true
+	taken, err = c.inStretchOrder(st, b, windows, fine, x, func(o frame.Ordered, starts device.Slice[uint64], spare frame.Rows) error {
+		q.Rows = frame.Partition{Keys: o.Rows.Keys, Values: o.Rows.Values, N: uint64(o.Rows.N), Starts: starts.Addr(), Paired: o.Paired}
 		q.LeftKeys, q.LeftValues = spare.Keys, spare.Values
 		rest := insertParams{Table: c.t, Limit: p.Limit, Left: q.Left}
 		rest.Rows = frame.Placing{Keys: spare.Keys, Values: spare.Values, N: uint64(o.Rows.N)}
-		err := errors.Join(left.Fill(st, 0), k.stretch.Launch(st, grid, &q), k.left.Launch(st, c.grid(max(1, o.Rows.N/leftShare)), &rest))
+		err := errors.Join(left.Fill(st, 0), kernel.Launch(st, grid, &q), k.left.Launch(st, c.grid(max(1, o.Rows.N/leftShare)), &rest))
 		q.Empty = 0
 		return err
 	})

@@ -36,7 +36,7 @@ func multiHistory[K uint32 | uint64](d *device.Device, o table.Options, least in
 	if err := inNeighbourhoods(m.core, least); err != nil {
 		return err
 	}
-	model, pairs, hot := map[K][]K{}, 0, rng.IntN(2) == 0
+	model, pairs, hot, runs := map[K][]K{}, 0, rng.IntN(2) == 0, rng.IntN(3)
 	for round := range rounds {
 		keys := make([]K, rows+rng.IntN(100))
 		values := make([]K, len(keys))
@@ -47,8 +47,10 @@ func multiHistory[K uint32 | uint64](d *device.Device, o table.Options, least in
 				keys[i] = ^K(0) - K(i%5)
 			case hot && i%8 == 5:
 				keys[i] = 77
-			case i%200 < 80 && i%40 > 0: // neighbours with one key, more than fit a window
+			case runs == 1 && i%200 < 80 && i%40 > 0: // neighbours with one key, more than fit a window
 				keys[i] = keys[i-1]
+			case runs == 2: // those with one key lie apart
+				keys[i] = K(rng.Uint64N(uint64(rows/8 + round)))
 			}
 		}
 		if err := multiRound(d, m, keys, values, model); err != nil {
@@ -173,24 +175,31 @@ func TestMultiStretchesUnderStress(t *testing.T) {
 		of       *string
 		old, now string
 	}{
-		"two rows take one slot":                  {&stretchMultiCU, "if (or_of(marks + row.window, 1u << slot) >> slot & 1) return true;", "if (load_relaxed(marks + row.window) >> slot & 1) return true; or_of(marks + row.window, 1u << slot);"},
-		"rows that are left over are forgotten":   {&stretchMultiCU, "for (u32 i = thread_index(); i < n; i += block_threads()) leave(", "for (u32 i = thread_index() + 1; i < n; i += block_threads()) leave("},
-		"those beyond the list go over others":    {&stretchMultiCU, "if (n >= LISTED) return leave(add_in_memory(at<u32>(p.left), 1u), k, v);", "n %= 4;"},
-		"full windows are not marked":             {&stretchMultiCU, "if (!(seen & row.past)) or_of(marks + row.window, row.past);", ""},
-		"marks do not come to memory":             {&stretchMultiCU, "if (past) and_of_memory", "if (false) and_of_memory"},
-		"a run takes slots further on":            {&stretchMultiCU, "popcount(free) <= n) return C::WINDOW;", "popcount(free) <= n) return C::WINDOW; n = (u32)popcount(free) - 1;"},
-		"a run goes on before its window is full": {&stretchMultiCU, "popcount(free) <= n) return C::WINDOW;", "popcount(free) <= n + 1) return C::WINDOW;"},
-		"tombstones are not counted":              {&stretchMultiCU, "if (!p.empty) reused +=", "if (false) reused +="},
-		"what stands in the table is not seen":    {&stretchMultiCU, "marks[i] = Mark::taken(w) | past", "marks[i] = past"},
-		"reserved keys are not counted":           {&stretchMultiCU, "            reserved++;\n", ""},
-		"long chains are not told":                {&stretchMultiCU, "if (stage.longest) max_of_memory", "if (false) max_of_memory"},
-		"a chain leaves its neighbourhood":        {&stretchMultiCU, "(row.window & ~(around - 1)) | (row.window + row.hop & around - 1);", "row.window + 1;"},
-		"a turn has a window less":                {&stretchMultiCU, "return ++row.number < turn;", "return ++row.number < turn - 1;"},
-		"a turn has a window more":                {&multileftCUH, "s.p.go_to(s.p.turn());", "s.p.go_to(++s.probes - 1);"},
-		"rows that are left over begin anew":      {&multileftCUH, "        s.p.go_to(s.p.turn());\n", ""},
-		"a lane's values go over another's":       {&warpcoreCUH, "value* at_once = at<value>(g.shuffle(to, j)) + (sum - own >> 8 * j & 15);", "value* at_once = at<value>(g.shuffle(to, j)) + (sum >> 8 * j & 15);"},
-		"an empty slot does not end a look-up":    {&warpcoreCUH, "if (g.rank() >= d) sum += before;", "if (g.rank() > d) sum += before;"},
-		"the last row that is left over is twice": {&multileftCUH, "FOR_EACH_ITEM(i, n) {", "if (n) n++; FOR_EACH_ITEM(i, n) {"},
+		"two rows take one slot":                    {&stretchMultiCU, "if (or_of(marks + window, 1u << slot) >> slot & 1) return false;", "if (load_relaxed(marks + window) >> slot & 1) return false; or_of(marks + window, 1u << slot);"},
+		"rows that are left over are forgotten":     {&stretchMultiCU, "for (u32 i = thread_index(); i < n; i += block_threads()) leave(", "for (u32 i = thread_index() + 1; i < n; i += block_threads()) leave("},
+		"those beyond the list go over others":      {&stretchMultiCU, "if (n >= LISTED) return leave(add_in_memory(at<u32>(p.left), 1u), k, v);", "n %= 4;"},
+		"full windows are not marked":               {&stretchMultiCU, "if (!(seen & row.past)) or_of(marks + row.window, row.past);", ""},
+		"marks do not come to memory":               {&stretchMultiCU, "if (past) and_of_memory", "if (false) and_of_memory"},
+		"a row is sorted twice":                     {&stretchMultiCU, "counts + part_of(i), 1u)] = (u16)i;", "counts + part_of(i), 1u)] = (u16)(i ? i - 1 : 0);"},
+		"rows are counted before counters are 0":    {&stretchMultiCU, "counts[i] = 0;\n        block_sync();", "counts[i] = 0;"},
+		"the stretch is read while rows are sorted": {&stretchMultiCU, "(u16)i;\n        block_sync();", "(u16)i;"},
+		"windows are not marked by runs":            {&stretchMultiCU, "if (n > upto && number", "if (n > upto + 1 && number"},
+		"runs go on with a window further":          {&stretchMultiCU, "row.window + row.hop * RUN & around - 1", "row.window + row.hop * (RUN + 1) & around - 1"},
+		"two keys are a run":                        {&stretchMultiCU, "bool member = on && k == of && row.number == number;", "bool member = on && row.number == number;"},
+		"a run's windows are told too low":          {&stretchMultiCU, "take(its_window, number + its,", "take(its_window, number,"},
+		"a run takes slots further on":              {&stretchMultiCU, "popcount(free) <= n) return C::WINDOW;", "popcount(free) <= n) return C::WINDOW; n = (u32)popcount(free) - 1;"},
+		"a run goes on before its window is full":   {&stretchMultiCU, "popcount(free) <= n) return C::WINDOW;", "popcount(free) <= n + 1) return C::WINDOW;"},
+		"tombstones are not counted":                {&stretchMultiCU, "if (!p.empty) reused +=", "if (false) reused +="},
+		"what stands in the table is not seen":      {&stretchMultiCU, "marks[i] = Mark::taken(w) | past", "marks[i] = past"},
+		"reserved keys are not counted":             {&stretchMultiCU, "reserved += is;", ""},
+		"long chains are not told":                  {&stretchMultiCU, "if (stage.longest) max_of_memory", "if (false) max_of_memory"},
+		"a chain leaves its neighbourhood":          {&stretchMultiCU, "(row.window & ~(around - 1)) | (row.window + row.hop & around - 1);", "row.window + 1;"},
+		"a turn has a window less":                  {&stretchMultiCU, "return ++row.number < turn;", "return ++row.number < turn - 1;"},
+		"a turn has a window more":                  {&multileftCUH, "s.p.go_to(s.p.turn());", "s.p.go_to(++s.probes - 1);"},
+		"rows that are left over begin anew":        {&multileftCUH, "        s.p.go_to(s.p.turn());\n", ""},
+		"a lane's values go over another's":         {&warpcoreCUH, "value* at_once = at<value>(g.shuffle(to, j)) + (sum - own >> 8 * j & 15);", "value* at_once = at<value>(g.shuffle(to, j)) + (sum >> 8 * j & 15);"},
+		"an empty slot does not end a look-up":      {&warpcoreCUH, "if (g.rank() >= d) sum += before;", "if (g.rank() > d) sum += before;"},
+		"the last row that is left over is twice":   {&multileftCUH, "FOR_EACH_ITEM(i, n) {", "if (n) n++; FOR_EACH_ITEM(i, n) {"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := *c.of

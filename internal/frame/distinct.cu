@@ -30,7 +30,13 @@ WARPMAP_KERNEL(distinct, frame::distinctParams) {
     constexpr u32 EACH = sizeof(key) < 16 ? 16 / sizeof(key) : 1; // of a load
     typedef bits_of<EACH * sizeof(key)>::type word;
     bool aligned = p.keys % sizeof(word) == 0;
-    for (u64 i = grid_thread() * EACH; i < p.n; i += grid_threads() * EACH) {
+    for (u64 j = grid_thread() * EACH; j < (p.n + p.share - 1) / p.share; j += grid_threads() * EACH) {
+        u64 i = j;
+        if (p.share > 1) { // of so many chunks, any one
+            u64 chunk = j / DISTINCT_CHUNK;
+            i = (chunk * p.share + reduce(hash(p.seed, chunk), p.share)) * DISTINCT_CHUNK + j % DISTINCT_CHUNK;
+            if (i >= p.n) continue;
+        }
         union {
             word bits;
             key k[EACH];

@@ -17,6 +17,9 @@ const distinctBits = 12
 // distinctAsked: one row in so many is compared with another; fewer than leastSame that have the same key tell nothing.
 const distinctAsked, leastSame = 256, 16
 
+// distinctChunk: where not all keys are read, so many in a row are, or not.
+const distinctChunk = 1 << 10
+
 // blockKeys: a block has no fewer keys, for what it finds it must bring together with what all others have.
 const blockKeys = 1 << 14
 
@@ -25,6 +28,7 @@ type distinctParams struct {
 	Keys, N   uint64
 	Registers uint64 // address of u32
 	Seed      uint64
+	Share     uint64 // one chunk of keys in so many is read
 }
 
 func distinctProgram(keyBytes int) *device.Program {
@@ -32,7 +36,7 @@ func distinctProgram(keyBytes int) *device.Program {
 		Name:  "distinct",
 		Files: []device.File{{Name: "distinct.cu", Text: distinctCU}},
 		Defines: []device.Define{{Name: "DISTINCT_BITS", Value: distinctBits}, {Name: "DISTINCT_KEY_BYTES", Value: keyBytes},
-			{Name: "DISTINCT_ASKED", Value: distinctAsked}},
+			{Name: "DISTINCT_ASKED", Value: distinctAsked}, {Name: "DISTINCT_CHUNK", Value: distinctChunk}},
 		Layouts: []any{distinctParams{}},
 	}
 }
@@ -43,38 +47,49 @@ func distinctProgram(keyBytes int) *device.Program {
 // large, however many keys there are. Distinct waits for the stream. Cost: the keys are read once. The caller is in
 // Writing.
 func (f *Frame) Distinct(st *device.Stream, keys uint64, keyBytes int, n int64) (distinct, crowd int64, err error) {
+	distinct, crowd, _, err = f.DistinctOf(st, keys, keyBytes, n, 1)
+	return distinct, crowd, err
+}
+
+// DistinctOf is Distinct of one key in so many, drawn at random by chunks: it gives how many distinct keys there are among those that it read. If there
+// are few, it reads all.
+func (f *Frame) DistinctOf(st *device.Stream, keys uint64, keyBytes int, n, share int64) (distinct, crowd, read int64, err error) {
+	if n < share*distinctChunk {
+		share = 1
+	}
+	read = (n + share - 1) / share
 	k, err := f.distinctOf(keyBytes)
 	if err != nil {
-		return 0, 0, err
+		return 0, 0, read, err
 	}
 	if k.Compile() != nil {
-		return 0, 0, nil // who inserts can do without
+		return 0, 0, read, nil // who inserts can do without
 	}
 	mem, err := f.Scratch(4<<distinctBits + 4)
 	if err != nil {
-		return 0, 0, err
+		return 0, 0, read, err
 	}
 	defer mem.Done()
 	registers := device.View[uint32](mem.Mem, 0, 1<<distinctBits+1)
 	if err := registers.Fill(st, 0); err != nil {
-		return 0, 0, err
+		return 0, 0, read, err
 	}
-	grid := f.Grid(n/int64(max(1, 16/keyBytes))+1, 8)
-	grid.Blocks = min(grid.Blocks, n/blockKeys+1)
+	grid := f.Grid(read/int64(max(1, 16/keyBytes))+1, 8)
+	grid.Blocks = min(grid.Blocks, read/blockKeys+1)
 	if !f.Device.Info().CUDA() { // each block goes over its registers twice
 		grid.Blocks = min(grid.Blocks, int64(f.Device.Info().Multiprocessors))
 	}
-	if err := k.Launch(st, grid, &distinctParams{keys, uint64(n), registers.Addr(), rand.Uint64()}); err != nil {
-		return 0, 0, err
+	if err := k.Launch(st, grid, &distinctParams{keys, uint64(n), registers.Addr(), rand.Uint64(), uint64(share)}); err != nil {
+		return 0, 0, read, err
 	}
 	ranks, err := registers.Host(st)
 	if err != nil {
-		return 0, 0, err
+		return 0, 0, read, err
 	}
 	if same := ranks[1<<distinctBits]; same >= leastSame {
-		crowd = int64(same) * distinctAsked
+		crowd = int64(same) * distinctAsked * share
 	}
-	return min(n, estimate(ranks[:1<<distinctBits])), crowd, nil
+	return min(read, estimate(ranks[:1<<distinctBits])), crowd, read, nil
 }
 
 // distinctOf is the kernel for keys of so many bytes.

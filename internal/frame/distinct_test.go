@@ -75,3 +75,48 @@ func estimated(d *device.Device, width, n, each int) (err error) {
 		return err
 	})
 }
+
+// Of keys that come eight times, one in eight rows has so many as chance gives, if they are not neighbours; and whole ones, if they are.
+func TestDistinctOf(t *testing.T) {
+	for _, name := range []string{"cpu", "cuda:0"} {
+		t.Run(name, func(t *testing.T) {
+			d, err := device.Open(name)
+			testenv.Require(t, "cuda", err)
+			defer d.Close()
+			const n, share = 1 << 19, 8
+			for what, x := range map[string]struct {
+				key  func(i int) uint32
+				want float64
+			}{
+				"in turns":      {func(i int) uint32 { return uint32(i % (n / 8)) }, n / 8 * (1 - math.Pow(7./8, 8))},
+				"as neighbours": {func(i int) uint32 { return uint32(i / 8) }, n / 8 / share},
+				"once":          {func(i int) uint32 { return uint32(i) }, n / share},
+			} {
+				keys := make([]uint32, n)
+				for i := range keys {
+					keys[i] = x.key(i)
+				}
+				in, err := device.From(d, keys)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer in.Free()
+				f := &Frame{}
+				if err := f.Open("distinct", d, func() error { return nil }, func() error { return nil }); err != nil {
+					t.Fatal(err)
+				}
+				defer f.Close()
+				err = f.Writing(nil, func(st *device.Stream) error {
+					distinct, _, read, err := f.DistinctOf(st, in.Addr(), 4, n, share)
+					if math.Abs(float64(distinct)-x.want) > 0.15*x.want || read != n/share { // chunks are drawn, 64 of them
+						t.Errorf("%s: %d keys among %d rows, want %.0f", what, distinct, read, x.want)
+					}
+					return err
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
