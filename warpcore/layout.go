@@ -892,7 +892,7 @@ func (c listConfig) header() int { return (headerBytes + c.valueBytes - 1) / c.v
 // keyConfig is the table of keys under a BucketList: slots of 16 bytes, or 32 with keys of 8, of which the key, how many values the
 // list can still get (u32, right behind the key), and the word of its last bucket (u64, at valueOffset).
 func keyConfig(keyBytes, hash int) config {
-	c := config{keyBytes: keyBytes, valueBytes: 2 * keyBytes, layout: AoS, hash: hash, far: true}
+	c := config{keyBytes: keyBytes, valueBytes: 2 * keyBytes, layout: AoS, hash: hash}
 	c.window = windowBytes / c.slotBytes()
 	return c
 }
