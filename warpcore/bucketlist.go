@@ -530,8 +530,11 @@ func (l *lists) ahead(st *device.Stream, exact bool, b frame.Rows) (sure bool, g
 	if b.N <= firstBatch && !exact {
 		return sure, guess, nil
 	}
-	distinct := b.N
-	if !sure || l.used()+b.N*int64(l.opts.InitialBucket+l.cfg.header()) > l.room() {
+	distinct, most := b.N, int64(l.opts.InitialBucket) // places of a row
+	if l.keys.live() > 0 {
+		most += int64(l.cfg.header()) // which first buckets have not
+	}
+	if !sure || l.used()+b.N*most > l.room() {
 		guess, err = l.estimate(st, b)
 		if device.IsOutOfMemory(err) {
 			return sure, estimate{}, nil
