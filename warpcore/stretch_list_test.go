@@ -169,6 +169,7 @@ func listHistory[K uint32 | uint64, V any](d *device.Device, o ListOptions, byte
 	}
 	defer m.Close()
 	inListStretches(m.lists, bytes)
+	m.lists.keys.regions.PieceRows = int64(max(500, rows/3))
 	return (&listStory[K, V]{d, m, map[K][]uint32{}, value, number}).run(rng, rows, rounds)
 }
 
@@ -190,7 +191,7 @@ func TestListStretches(t *testing.T) {
 		if testenv.Long() {
 			_, err := listHistory[uint64](d, ListOptions{Growth: 1}, 36<<10, rand.New(rand.NewPCG(1, 2)), 8000, 5, long, ofLong)
 			must(t, err)
-			_, err = listHistory[uint32](d, ListOptions{}, 36<<10, rand.New(rand.NewPCG(1, 3)), 8000, 5, long, ofLong)
+			_, err = listHistory[uint32](d, ListOptions{}, listStretchBytes, rand.New(rand.NewPCG(1, 3)), 60000, 4, long, ofLong)
 			must(t, err)
 		}
 		if d.Info().CUDA() { // stretches as large as elsewhere
