@@ -202,6 +202,11 @@ __device__ __forceinline__ u32 add_in_memory(u32* p, u32 x) {
     asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], %2;" : "=r"(old) : "l"(p), "r"(x) : "memory");
     return old;
 }
+__device__ __forceinline__ u64 add_in_memory(u64* p, u64 x) {
+    u64 old;
+    asm volatile("atom.relaxed.gpu.global.add.u64 %0, [%1], %2;" : "=l"(old) : "l"(p), "l"(x) : "memory");
+    return old;
+}
 
 // or_of_memory, and_of_memory and max_of_memory change global memory, in every program.
 __device__ __forceinline__ void or_of_memory(u32* p, u32 x) { asm volatile("red.relaxed.gpu.global.or.b32 [%0], %1;" ::"l"(p), "r"(x) : "memory"); }

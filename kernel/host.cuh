@@ -561,6 +561,7 @@ inline float add(float* p, float x) { return add_float<u32>(p, x); }
 inline double add(double* p, double x) { return add_float<u64>(p, x); }
 inline void add_to_memory(u64* p, u64 x) { add(p, x); }
 inline u32 add_in_memory(u32* p, u32 x) { return add(p, x); }
+inline u64 add_in_memory(u64* p, u64 x) { return add(p, x); }
 inline void prefetch(u64) {}
 // prefetch_to_write asks for a line that is to be changed, so that the change need not ask for it again.
 inline void prefetch_to_write(u64 address) {

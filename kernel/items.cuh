@@ -18,7 +18,7 @@ template <class C> __device__ __forceinline__ void output_value(u64 values, u64 
         if (values) at<typename C::value>(values)[i] = v;
 }
 
-// ordered_row reads a row that a partition brought in order: of two columns, or a pair.
+// ordered_row reads a row that a partition brought in order: of two columns, or a pair. ordered_key and ordered_value read one half of it.
 template <class C, class Rows> __device__ __forceinline__ void ordered_row(const Rows& r, u64 i, typename C::key& k, typename C::value& v) {
     typedef PairedRow<typename C::key, typename C::value> P;
     if constexpr (P::IS && C::VALUE_BYTES > 0)
@@ -30,6 +30,19 @@ template <class C, class Rows> __device__ __forceinline__ void ordered_row(const
         }
     k = input_key<C>(r.keys, i);
     v = input_value<C>(r.values, i);
+}
+
+template <class C, class Rows> __device__ __forceinline__ typename C::key ordered_key(const Rows& r, u64 i) {
+    typedef PairedRow<typename C::key, typename C::value> P;
+    if constexpr (P::IS && C::VALUE_BYTES > 0)
+        if (r.paired) return P::key(load_readonly(at<typename P::word>(r.keys) + i));
+    return input_key<C>(r.keys, i);
+}
+template <class C, class Rows> __device__ __forceinline__ typename C::value ordered_value(const Rows& r, u64 i) {
+    typedef PairedRow<typename C::key, typename C::value> P;
+    if constexpr (P::IS && C::VALUE_BYTES > 0)
+        if (r.paired) return P::value(load_readonly(at<typename P::word>(r.keys) + i));
+    return input_value<C>(r.values, i);
 }
 
 // A warp's lanes take the items first … first+31; all lanes stay until the last item.

@@ -216,7 +216,9 @@ __device__ __forceinline__ Want want_of(const listInsertParams& p, u64 slot) {
     u32 count = list::count_at<C>(slot);
     if (count > LIST_MOST) count = LIST_MOST;
     if (count <= tail.room) return Want{0, 0};
-    u32 code = list::code_of(p.mode == LIST_GROW ? tail.next(p.lists, count) : count - tail.room, true);
+    u64 rows = count - tail.room, size = p.mode == LIST_GROW ? tail.next(p.lists, count) : rows;
+    if (p.most && size > rows * p.most) size = rows * p.most;
+    u32 code = list::code_of((u32)size, true);
     return Want{code, (u64)list::decoded(code) + tail.header()};
 }
 
@@ -542,13 +544,13 @@ template <class End> __device__ __forceinline__ void look_up_lists(const Lists& 
     });
 }
 
-// Behind insert_groups, refuse_rows refuses the rows whose keys found no room, and release_lists makes as they were before the lists that those keys have.
+// Behind insert_groups, or block_lists, refuse_rows refuses the rows whose keys found no room, and release_lists makes as they were before the lists that those keys have.
 template <class End> __device__ __forceinline__ void of_failed(const listInsertParams& p, End end) {
     if (!list::counters(p.lists)->failed) return;
     look_up(p.lists, p.rows.keys, p.rows.n, [&](u64 i, u64 slot, key stored) {
         bool has = slot && list::count_at<C>(slot) > 0;
         if (has && list::state_of(load_relaxed(list::last_at<C>(slot))) != LIST_BLOCKED) return;
-        if (!left_out(p, at<key>(p.rows.keys)[i])) end(i, slot, has, stored);
+        if (!p.starts || !left_out(p, at<key>(p.rows.keys)[i])) end(i, slot, has, stored);
     });
 }
 WARPMAP_KERNEL(refuse_rows, listInsertParams) {
@@ -564,6 +566,13 @@ WARPMAP_KERNEL(release_lists, listInsertParams) {
         }
     });
     count_into(&counters(p.lists.keys)->erased, gone);
+}
+
+// Blocks the lists of keys, so that refuse_rows refuses all rows that have them: those that insert_stretch_list left over, for which there may be no room.
+WARPMAP_KERNEL(block_lists, listFindParams) {
+    look_up(p.lists, p.keys, p.n, [&](u64, u64 slot, key) {
+        if (slot && list::count_at<C>(slot) > 0) store_relaxed(list::last_at<C>(slot), list::with_state(load_relaxed(list::last_at<C>(slot)), LIST_BLOCKED));
+    });
 }
 
 WARPMAP_KERNEL(find, listFindParams) {

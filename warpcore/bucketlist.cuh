@@ -119,6 +119,7 @@ template <class C> struct Tail {
         start = some(word) ? start_of<C>(t, word) : 0;
         room = some(word) ? start + size_of(word) : 0;
     }
+    __device__ __forceinline__ Tail(u64 word, u32 start) : word(word), start(start), room(some(word) ? start + size_of(word) : 0) {}
     __device__ __forceinline__ void write(const Lists& t, u32 ordinal, typename C::value v) const {
         store_value(Cursor<C>(word, start).value_at(t, ordinal), v);
     }

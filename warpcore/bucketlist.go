@@ -70,6 +70,8 @@ type lists struct {
 		take, link, write   device.Kernel[listInsertParams]
 		groups              device.Kernel[listGroupParams]
 		refuse, release     device.Kernel[listInsertParams]
+		block               device.Kernel[listFindParams]
+		stretch             listStretches
 		find, erase, absent device.Kernel[listFindParams]
 		all                 frame.Finder
 		fillLong            device.Kernel[listAllParams]
@@ -154,6 +156,7 @@ func (l *lists) begin() error {
 	l.frame().MaxBytes = l.opts.MaxBytes
 	l.keys.regions = frame.RegionsFor(info, regionsFrom, regionRows)
 	l.keys.regions.Span /= 2 // as with inserts by lanes alone: see core.begin
+	l.stretchRules(info)
 	if err := l.compile(); err != nil {
 		return err
 	}
@@ -226,10 +229,11 @@ func (l *lists) compile() error {
 	k.all, wrong = frame.NewFinder[listAllParams](m, true)
 	err = errors.Join(err, wrong)
 	k.group, wrong = frame.NewGrouper[partitionParams](m)
+	l.keys.kernel.partition, l.keys.kernel.within = k.partition, k.group.Within
 	err = errors.Join(err, wrong,
 		device.Bind(m, "find_slots", &k.slots), device.Bind(m, "find_slots_of_runs", &k.slotsOfRuns), device.Bind(m, "take_places", &k.take), device.Bind(m, "link_buckets", &k.link), device.Bind(m, "write_values", &k.write),
 		device.Bind(m, "insert_groups", &k.groups), device.Bind(m, "refuse_rows", &k.refuse), device.Bind(m, "release_lists", &k.release),
-		device.Bind(m, "find", &k.find), device.Bind(m, "erase", &k.erase), device.Bind(m, "count_absent", &k.absent), device.Bind(m, "fill_long", &k.fillLong),
+		device.Bind(m, "find", &k.find), device.Bind(m, "erase", &k.erase), device.Bind(m, "count_absent", &k.absent), device.Bind(m, "block_lists", &k.block), device.Bind(m, "fill_long", &k.fillLong),
 		device.Bind(m, "pack", &k.pack), device.Bind(m, "pack_long", &k.packLong), device.Bind(m, "export_keys", &k.export), device.Bind(m, "export_pairs", &k.exportPairs), device.Bind(m, "probe_lengths", &k.probes),
 		device.Bind(m, "rehash", &l.keys.kernel.rehash))
 	return errors.Join(err, device.Ahead(k.slots, k.take, k.link, k.write))
@@ -377,6 +381,13 @@ func (l *lists) insert(st *device.Stream, exact bool, b frame.Rows) (refused []i
 // launchInsert queues an insert of rows, as many at once as there is scratch memory for. That is seen to before they are brought in order, for
 // where memory is short, it is taken from what batches in order lie in. guess may be of all rows, of which these are a part.
 func (l *lists) launchInsert(st *device.Stream, p listInsertParams, b frame.Rows, guess estimate) error {
+	if taken, err := l.insertStretches(st, p, b, guess); taken == b.N || err != nil {
+		return err
+	} else if taken > 0 { // the others, as they are
+		p.Lists = l.table()
+		p.Rows.Refused += uint64(taken / 8)
+		b = b.Part(frame.Part{First: uint64(taken), N: uint64(b.N - taken)}, l.keys.cfg.keyBytes, l.cfg.valueBytes)
+	}
 	ordered, few := p.Rows.Attempt == 0 && l.keys.regions.Count(b.N, int64(l.keys.mem.Len()+l.pool.Len())) > 0, int64(0)
 	if ordered {
 		var err error
@@ -387,20 +398,11 @@ func (l *lists) launchInsert(st *device.Stream, p listInsertParams, b frame.Rows
 		}
 		few = l.rowsOfPart(guess)
 	}
-	piece, scratch := min(b.N, listRows), l.least
-	for ; piece > leastRows; piece = piece / 2 &^ 31 {
-		lease, err := l.frame().Scratch(frame.Align(8*piece) + 4*piece)
-		if err == nil {
-			defer lease.Done()
-			scratch = lease.Mem
-			break
-		} else if !device.IsOutOfMemory(err) {
-			return err
-		}
+	piece, scratch, lease, err := l.scratchFor(b.N)
+	if err != nil {
+		return err
 	}
-	if piece <= leastRows {
-		piece, scratch = leastRows, l.least
-	}
+	defer lease.Done()
 	place := func(positions bool, slots device.Kernel[listInsertParams]) frame.Placement {
 		return frame.Placement{
 			Regions: &l.keys.regions, Bytes: int64(l.keys.mem.Len()), KeyBytes: l.keys.cfg.keyBytes, ValueBytes: l.cfg.valueBytes, Positions: positions,
@@ -423,6 +425,19 @@ func (l *lists) launchInsert(st *device.Stream, p listInsertParams, b frame.Rows
 		}
 	}
 	return l.kernel.partition.Place(l.frame(), st, place(true, l.kernel.slots), p.Rows, b)
+}
+
+// scratchFor gives scratch memory for as many rows of n as there is memory for, which is leased, but for l.least.
+func (l *lists) scratchFor(n int64) (piece int64, scratch device.Slice[byte], lease frame.Lease, err error) {
+	for piece = min(n, listRows); piece > leastRows; piece = piece / 2 &^ 31 {
+		lease, err = l.frame().Scratch(frame.Align(8*piece) + 4*piece)
+		if err == nil {
+			return piece, lease.Mem, lease, nil
+		} else if !device.IsOutOfMemory(err) {
+			return 0, scratch, lease, err
+		}
+	}
+	return leastRows, l.least, frame.Lease{}, nil
 }
 
 // estimateShare: an estimate of distinct keys is mostly within one in so many.
@@ -488,7 +503,7 @@ func (l *lists) launchPieces(st *device.Stream, find device.Kernel[listInsertPar
 		q.Rows.Values += uint64(first) * uint64(l.cfg.valueBytes)
 		if rows.Positions != 0 {
 			q.Rows.Positions += 4 * uint64(first)
-		} else {
+		} else if rows.Refused != 0 {
 			q.Rows.Refused += uint64(first / 8) // a piece is whole words of it
 		}
 		slots := l.keys.grid(n)
@@ -515,8 +530,11 @@ func (l *lists) ahead(st *device.Stream, exact bool, b frame.Rows) (sure bool, g
 	if b.N <= firstBatch && !exact {
 		return sure, guess, nil
 	}
-	distinct := b.N
-	if !sure || l.used()+b.N*int64(l.opts.InitialBucket+l.cfg.header()) > l.room() {
+	distinct, most := b.N, int64(l.opts.InitialBucket) // places of a row
+	if l.keys.live() > 0 {
+		most += int64(l.cfg.header()) // which first buckets have not
+	}
+	if !sure || l.used()+b.N*most > l.room() {
 		guess, err = l.estimate(st, b)
 		if device.IsOutOfMemory(err) {
 			return sure, estimate{}, nil

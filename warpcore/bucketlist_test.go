@@ -98,7 +98,7 @@ func TestBucketListCompilesForGPUs(t *testing.T) {
 		call := l.program("bucketlist-foreach", bucketlistForEachCU, device.File{Name: "callback.h",
 			Text: "__device__ void callback(const forEachParams& p, C::key, C::value, u64 i) { add(at<u64>(p.args[0]), i); }"})
 		call.Layouts = append(call.Layouts, listCallbackParams{})
-		for _, p := range testenv.Some([]*device.Program{call, l.program("bucketlist", bucketlistCU), appending(l)}, 1) {
+		for _, p := range testenv.Some([]*device.Program{l.stretchProgram(), call, l.program("bucketlist", bucketlistCU), appending(l)}, 2) {
 			t.Run(fmt.Sprintf("%s %+v %s", p.Name, c, arch), func(t *testing.T) {
 				testenv.Turn(t)
 				t.Parallel()

@@ -75,6 +75,8 @@
 // may refuse them. At a load factor of 0.8, by simulation, no rows of keys with up to 8 values are left over, 0.7%
 // where keys have 64 values, and 2.5% with 96. Cost: with pairs of 8 bytes, 55 bytes of streams a pair.
 //
+// A bucket list takes batches in that way, too, of pairs with any number of rows a key: see BucketList below.
+//
 // Other large batches are brought in the order of the table's regions, one pass. A region is a stretch of windows that
 // the L2 cache holds, because a compare-and-swap that hits it is several times as fast as one in memory. Blocks that
 // begin in order then go through the pairs in order. The numbers are in layout.go and stretch.go.
@@ -301,11 +303,28 @@
 // for each row: 12 bytes of scratch memory; 36 bytes read and written in streams; and a few words of the key's slot and
 // its bucket, which are in the cache if the rows come in the order of regions.
 //
-// On a GPU, a large batch is brought in the order of small parts of the table, so that one block has all rows of a key
-// in its shared memory, and one kernel does all of that. It puts each key, links one bucket for its values if the last
-// has no room, and writes them, those of new buckets beside one another. A key for which there is no room gets none of
-// its values: if there are such keys, all rows are asked once more whether they have one of them. If keys have more
-// rows than a block takes, the rows of a key are only brought beside one another, and the four kernels take them.
+// On a GPU, a large batch goes in stretch by stretch (stretch_list.cu). Keys stand in the windows that those of a map
+// stand in, so a stretch is whole neighbourhoods. A block has the keys of a stretch in shared memory, and beside each
+// how many rows of the batch have it. It goes through its rows twice, so they need no room there:
+//
+//	rows         ──►  keys   │ key │ key │ … │     find or put the key, and count it: a row's slot and number are noted
+//	                  counts │  1  │  3  │ … │
+//	slots        ──►  places │  0  │  1  │ … │     one atomic operation takes the places of all; slots are written whole
+//	rows, notes  ──►  pool   │ value │ value │ value │ value │ …
+//
+// A key whose six windows are full is left over with all its rows, and goes in as in smaller batches: at a load factor of
+// 0.8, 1 in 450 with keys of 4 bytes, and 1 in 90 with keys of 8. If the pool has too few places for a block, all of its
+// rows are left over, and the pool grows by what the blocks wanted. Rows that are left over do not know their positions.
+// So if there may be no room for all of them, all rows of the batch are asked whether their keys were left over, and
+// those are tried by their positions. Cost, of pairs of 8 bytes with a key each, in a new table at a load factor of 0.8:
+// 48 bytes of streams for each pair, beside the two passes.
+//
+// If a batch is small for that, or the device is short of memory, or very many rows have one key, the batch is brought
+// in the order of small parts of the table, so that one block has all rows of a key in its shared memory, and one kernel
+// does all that four did. It puts each key, links one bucket for its values if the last has no room, and writes them,
+// those of new buckets beside one another. A key for which there is no room gets none of its values: if there are such
+// keys, all rows are asked once more whether they have one of them. If keys have more rows than a block takes, the rows
+// of a key are only brought beside one another, and the four kernels take them.
 //
 // FindAll reads the slot of each key once. To copy, lanes in a row take values in a row, whatever key they belong to.
 // Many warps copy each list of more than 4,096 values. Delete makes the slot a tombstone; the places of its buckets are

@@ -876,6 +876,28 @@ const (
 	linksBit = 63
 )
 
+// Numbers of inserts stretch by stretch: see stretch_list.cu.
+const (
+	listStretchBytes = 37 << 10 // of shared memory, of a stretch: six blocks of 256 threads are on a multiprocessor of an H200
+	listSlotBits     = 12       // that number the slots of a stretch; so many fewer than 32 number the rows of one of its keys
+	listBeside       = 320      // of shared memory, beside a stretch
+	listWaves        = 8        // a stretch is smaller where a GPU would not have so many for each block that is resident
+	listResident     = 6        // blocks of a multiprocessor
+	listCrowd        = 1 << 18  // rows of one key with which one block would be busy for longer than all others
+)
+
+// listStretchShared is how many bytes a stretch has in shared memory, of so many windows: of each slot the key, how many rows that has, and where their
+// values go; and the filters.
+func (c config) listStretchShared(windows int64) int64 {
+	return windows*int64(c.window*(c.keyBytes+4+4)) + c.overflowBytes(windows)
+}
+
+// listStretchWindows is how many windows are a stretch of so many bytes at most: whole neighbourhoods.
+func (c config) listStretchWindows(most int) int64 {
+	windows := int64(most) * neighbourhood / c.listStretchShared(neighbourhood)
+	return min(windows, 1<<listSlotBits/int64(c.window)) / neighbourhood * neighbourhood
+}
+
 // How the bulk insert sizes buckets.
 const (
 	bucketsGrow  = iota // by s₀ and λ
@@ -892,7 +914,7 @@ func (c listConfig) header() int { return (headerBytes + c.valueBytes - 1) / c.v
 // keyConfig is the table of keys under a BucketList: slots of 16 bytes, or 32 with keys of 8, of which the key, how many values the
 // list can still get (u32, right behind the key), and the word of its last bucket (u64, at valueOffset).
 func keyConfig(keyBytes, hash int) config {
-	c := config{keyBytes: keyBytes, valueBytes: 2 * keyBytes, layout: AoS, hash: hash, far: true}
+	c := config{keyBytes: keyBytes, valueBytes: 2 * keyBytes, layout: AoS, hash: hash}
 	c.window = windowBytes / c.slotBytes()
 	return c
 }
@@ -956,7 +978,7 @@ type ListCounters struct {
 	Absent     uint64 // rows whose key is not there
 	Long       uint64 // not 0: a key of the batch has a long list
 	Packed     uint64 // places given out in a new pool
-	Left       uint64 // rows that insert_groups left
+	Left       uint64 // rows that insert_groups or insert_stretch_list left
 }
 
 func (k *ListCounters) live() int64 { return int64(k.Added - k.Removed) }
@@ -981,6 +1003,7 @@ type listInsertParams struct {
 	First    uint64 // number of the first row: positions begin there
 	Starts   uint64 // not 0: only the rows that insert_groups left of these parts are inserted,
 	Parts    uint64 // of which there are so many
+	Most     uint64 // not 0: places of a new bucket, at most, for each row that it takes, beside its header
 }
 
 // listGroupParams are the parameters of insert_groups.
@@ -991,7 +1014,19 @@ type listGroupParams struct {
 	Mode  uint64
 }
 
-// listFindParams are the parameters of find, erase and count_absent. Found may be 0.
+// listStretchParams are the parameters of insert_stretch_list and gather_left: Rows in the order of stretches, with Starts.
+type listStretchParams struct {
+	Lists                Lists
+	Rows                 frame.Partition
+	Windows              uint64 // of a stretch
+	Mode                 uint64
+	Where                uint64 // u32 a row: its key's slot in the stretch, and above it the row's number among the rows of that key
+	LeftRows             uint64 // u32: the numbers of rows that are left over, as many as ListCounters.Left
+	Left                 uint64 // of gather_left: how many these are,
+	LeftKeys, LeftValues uint64 // and where they go; LeftValues may be 0
+}
+
+// listFindParams are the parameters of find, erase, block_lists and count_absent. Found may be 0.
 type listFindParams struct {
 	Lists Lists
 	Keys  uint64
@@ -1035,7 +1070,7 @@ type listCallbackParams struct {
 }
 
 func listLayouts() []any {
-	return append(layouts(), Lists{}, ListCounters{}, listInsertParams{}, listGroupParams{}, listFindParams{}, listAllParams{}, listSlotsParams{}, longEntry{})
+	return append(layouts(), Lists{}, ListCounters{}, listInsertParams{}, listGroupParams{}, listStretchParams{}, listFindParams{}, listAllParams{}, listSlotsParams{}, longEntry{})
 }
 
 func listDefines() []device.Define {
@@ -1055,6 +1090,8 @@ func listDefines() []device.Define {
 		{Name: "LIST_WAITS", Value: listWaits},
 		{Name: "LIST_LONGEST_WAIT", Value: longestWait},
 		{Name: "LIST_LINKS_BIT", Value: linksBit},
+		{Name: "LIST_SLOT_BITS", Value: listSlotBits},
+		{Name: "LIST_BESIDE", Value: listBeside},
 		{Name: "LIST_READY", Value: listReady},
 		{Name: "LIST_BLOCKED", Value: listBlocked},
 		{Name: "LIST_FULL", Value: listFull},

@@ -29,7 +29,8 @@ import (
 //	dycuckoo   4+4, 8+8 at 0.75         27.1, 13.6        ──►  36.1, 17.7
 //	           16+8 at 0.85             2.7               ──►  10.1
 //
-// Multimaps of warpcore have kernels for stretches, too, which are not chosen before a GPU has measured them.
+// Multimaps of warpcore have kernels for stretches, too, which are not chosen before a GPU has measured them. Bucket lists use theirs wherever this
+// rule allows it; what that gains no GPU has measured yet.
 type Stretches struct {
 	MinRows   int64 // of a batch: how small one may be was not measured
 	SlotShare int64
