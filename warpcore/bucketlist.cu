@@ -512,14 +512,15 @@ template <class S, class End> struct LookUpJob {
     u64 keys;
     End end;
     NoVisit none;
+    u64 most; // windows that a chain has: no key is inserted beside this kernel
     S s;
 
-    __device__ __forceinline__ LookUpJob(const Lists& t, u64 keys, End end) : t(t), keys(keys), end(end) {}
+    __device__ __forceinline__ LookUpJob(const Lists& t, u64 keys, End end) : t(t), keys(keys), end(end), most(probes_bound(t.keys, ~0ull)) {}
     __device__ __forceinline__ Item load(u64 i) const { return Item{input_key<C>(keys, i)}; }
     template <class W> __device__ __forceinline__ Item shuffled(W warp, const Item& x, int from, u64) const { return Item{warp.shuffle(x.k, from)}; }
     __device__ __forceinline__ void ahead(const Item& x) const { prefetch_line(Probe<K>(t.keys, x.k).first_address()); }
     __device__ __forceinline__ bool begin(u64, const Item& x) {
-        s.begin(t.keys, x.k);
+        s.begin(t.keys, x.k, most);
         return true;
     }
     __device__ __forceinline__ bool round(FindTile g, bool active) { return s.round(t.keys, g, active, none); }
