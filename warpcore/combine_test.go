@@ -43,19 +43,30 @@ func sumsOf(rng *rand.Rand, n int) []uint32 {
 	return keys
 }
 
+// widened makes keys of K of those that sumsOf gives: reserved ones of reserved ones.
+func widened[K uint32 | uint64](keys []uint32) []K {
+	wide := make([]K, len(keys))
+	for i, k := range keys {
+		if wide[i] = K(k) * (^K(0) / math.MaxUint32); k > ^uint32(8) {
+			wide[i] = ^K(^k)
+		}
+	}
+	return wide
+}
+
 // sumsHistory updates a map batch by batch beside a Go map. draw gives values; those of noKey are all the same one, which stands for no sum yet.
-func sumsHistory[V uint32 | int32 | float32 | uint64 | int64 | float64](d *device.Device, o Options, op table.Combine, shared, onePass int64, seed uint64, rows, rounds int,
+func sumsHistory[K uint32 | uint64, V uint32 | int32 | float32 | uint64 | int64 | float64](d *device.Device, o Options, op table.Combine, shared, onePass int64, seed uint64, rows, rounds int,
 	draw func(rng *rand.Rand) V, none V) error {
 	const noKey = 12345
-	m, err := New[uint32, V](d, o)
+	m, err := New[K, V](d, o)
 	if err != nil {
 		return err
 	}
 	defer m.Close()
 	inSums(m.core, shared, onePass, int64(rows)/2)
-	rng, model := rand.New(rand.NewPCG(seed, 3)), map[uint32]V{}
+	rng, model := rand.New(rand.NewPCG(seed, 3)), map[K]V{}
 	for round := range rounds {
-		keys := sumsOf(rng, rows+rng.IntN(100))
+		keys := widened[K](sumsOf(rng, rows+rng.IntN(100)))
 		// What is known of how many keys there are: nothing, about how many, or far too few.
 		m.core.distinct, m.core.seen = int64(len(keys)/3), int64(round%3*len(keys))
 		if round%3 == 2 {
@@ -94,10 +105,10 @@ func sumsHistory[V uint32 | int32 | float32 | uint64 | int64 | float64](d *devic
 }
 
 // sameSums compares a table with a model; a value that is no number is like another.
-func sameSums[V comparable](m interface {
-	All() ([]uint32, []V, error)
+func sameSums[K uint32 | uint64, V comparable](m interface {
+	All() ([]K, []V, error)
 	Check() error
-}, model map[uint32]V) error {
+}, model map[K]V) error {
 	keys, values, err := m.All()
 	if err = errors.Join(err, m.Check()); err != nil {
 		return err
@@ -158,9 +169,9 @@ type sumsCase struct {
 	run  func(d *device.Device, o Options, shared, onePass int64, seed uint64, rows, rounds int) error
 }
 
-func sumsCaseOf[V uint32 | int32 | float32 | uint64 | int64 | float64](name string, op table.Combine, draw func(rng *rand.Rand) V, none V) sumsCase {
+func sumsCaseOf[K uint32 | uint64, V uint32 | int32 | float32 | uint64 | int64 | float64](name string, op table.Combine, draw func(rng *rand.Rand) V, none V) sumsCase {
 	return sumsCase{name, func(d *device.Device, o Options, shared, onePass int64, seed uint64, rows, rounds int) error {
-		return sumsHistory(d, o, op, shared, onePass, seed, rows, rounds, draw, none)
+		return sumsHistory[K](d, o, op, shared, onePass, seed, rows, rounds, draw, none)
 	}}
 }
 
@@ -175,16 +186,17 @@ func sumsCases() []sumsCase {
 		return float32(rng.IntN(4000) - 2000)
 	}
 	return []sumsCase{
-		sumsCaseOf("add u32", table.Add, (*rand.Rand).Uint32, 0),
-		sumsCaseOf("min f32", table.Min, func(rng *rand.Rand) float32 { return float(rng) + 0 }, math.Float32frombits(^uint32(0xabcd))),
-		sumsCaseOf("add f32", table.Add, func(rng *rand.Rand) float32 { return float32(rng.IntN(4000) - 2000) }, float32(math.Copysign(0, -1))),
-		sumsCaseOf("max i32", table.Max, func(rng *rand.Rand) int32 { return int32(rng.Uint32()) }, math.MinInt32),
-		sumsCaseOf("and u32", table.And, func(rng *rand.Rand) uint32 { return rng.Uint32() | rng.Uint32() }, math.MaxUint32),
-		sumsCaseOf("min i64", table.Min, func(rng *rand.Rand) int64 { return int64(rng.Uint64()) }, math.MaxInt64),
-		sumsCaseOf("or u64", table.Or, func(rng *rand.Rand) uint64 { return rng.Uint64() & rng.Uint64() & rng.Uint64() }, 0),
-		sumsCaseOf("max f64", table.Max, func(rng *rand.Rand) float64 { return float64(float(rng)) + 0 }, math.Float64frombits(^uint64(0xabcd))),
-		sumsCaseOf("min u32", table.Min, (*rand.Rand).Uint32, math.MaxUint32),
-		sumsCaseOf("add f64", table.Add, func(rng *rand.Rand) float64 { return float64(rng.IntN(4000)) - 2000 }, math.Copysign(0, -1)),
+		sumsCaseOf[uint32]("add u32", table.Add, (*rand.Rand).Uint32, 0),
+		sumsCaseOf[uint64]("add u64", table.Add, (*rand.Rand).Uint64, 0),
+		sumsCaseOf[uint32]("min f32", table.Min, func(rng *rand.Rand) float32 { return float(rng) + 0 }, math.Float32frombits(^uint32(0xabcd))),
+		sumsCaseOf[uint32]("add f32", table.Add, func(rng *rand.Rand) float32 { return float32(rng.IntN(4000) - 2000) }, float32(math.Copysign(0, -1))),
+		sumsCaseOf[uint32]("max i32", table.Max, func(rng *rand.Rand) int32 { return int32(rng.Uint32()) }, math.MinInt32),
+		sumsCaseOf[uint32]("and u32", table.And, func(rng *rand.Rand) uint32 { return rng.Uint32() | rng.Uint32() }, math.MaxUint32),
+		sumsCaseOf[uint32]("min i64", table.Min, func(rng *rand.Rand) int64 { return int64(rng.Uint64()) }, math.MaxInt64),
+		sumsCaseOf[uint32]("or u64", table.Or, func(rng *rand.Rand) uint64 { return rng.Uint64() & rng.Uint64() & rng.Uint64() }, 0),
+		sumsCaseOf[uint32]("max f64", table.Max, func(rng *rand.Rand) float64 { return float64(float(rng)) + 0 }, math.Float64frombits(^uint64(0xabcd))),
+		sumsCaseOf[uint32]("min u32", table.Min, (*rand.Rand).Uint32, math.MaxUint32),
+		sumsCaseOf[uint32]("add f64", table.Add, func(rng *rand.Rand) float64 { return float64(rng.IntN(4000)) - 2000 }, math.Copysign(0, -1)),
 	}
 }
 

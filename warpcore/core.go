@@ -618,7 +618,7 @@ func (c *core) aheadOfKeys(st *device.Stream, b frame.Rows, combines bool) (sure
 	} else if err != nil {
 		return false, err
 	}
-	if combines && c.trusted <= 0 && b.N <= c.regions.PieceRows && c.ordered(b) {
+	if combines && c.trusted <= 0 && b.N >= c.regions.MinRows && b.N <= c.regions.PieceRows {
 		c.learn(distinct, crowd, b.N)
 	}
 	slack := distinct/32 + 8
@@ -936,7 +936,8 @@ func (c *core) combine(st *device.Stream, k inserts, b frame.Rows, insert func(r
 	}
 	return c.kernel.partition.InSmallParts(&c.frame, st, c.kernel.within, x, b, int64(c.cfg.valueBytes), c.combinedParts, func(r frame.Partition) error {
 		mean := (int64(r.N) + int64(r.Parts) - 1) / int64(r.Parts)
-		entries := min(c.cfg.combinedEntries(c.combining.shared), max(leastEntries, 2*mean&^3))
+		keys := (c.combining.keys(int64(r.N)) + int64(r.Parts) - 1) / int64(r.Parts) // of a part; there may be more than is known
+		entries := min(c.cfg.combinedEntries(c.combining.shared), max(leastEntries, min(2*mean, combineSlack*keys)&^3))
 		q := combineParams{Table: c.t, Rows: r, Entries: uint64(entries), Most: uint64(math.Ceil(combineMost * float64(mean)))}
 		grid := device.Grid{Blocks: min(int64(r.Parts), int64(c.frame.Device.Info().Multiprocessors)), Threads: combineThreads, Shared: c.cfg.combinedBytes(entries)}
 		if !c.frame.Device.Info().CUDA() {

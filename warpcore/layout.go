@@ -247,7 +247,9 @@ const (
 	// combineFill is how much of that keys take that are expected: at 0.7, few buckets are full.
 	combineFill = 0.7
 	// combineWaves is how many parts there are for each multiprocessor at least, of combineRows rows at least: the last blocks end at about one time.
-	combineWaves, combineRows = 4, 1 << 12
+	combineWaves, combineRows = 4, 1 << 13
+	// combineSlack is how many entries there are for each key that is expected, if so many fit: fewer are sooner cleared.
+	combineSlack = 4
 	// combineMost is how many rows of a part a block takes, in times of the mean: a part that has more has keys that come very often.
 	combineMost  = 1.25
 	leastEntries = 1 << 8 // a power of two
