@@ -371,7 +371,7 @@ struct Combined {
     number_bits v[IN_FLIGHT];
 
     __device__ __forceinline__ Combined(const combineParams& p)
-        : p(p), entries((u32)p.entries), keys((key*)dynamic_shared()), sums((number_bits*)(keys + entries + 2)), ones(!p.rows.values), often{} {}
+        : p(p), entries((u32)p.entries), keys((key*)dynamic_shared_once()), sums((number_bits*)(keys + entries + 2)), ones(!p.rows.values), often{} {}
 
     __device__ __forceinline__ void clear() {
         for (u32 e = thread_index(); e <= entries; e += block_threads()) {
@@ -390,18 +390,18 @@ struct Combined {
         u32 buckets = entries / BUCKET, bucket = (u32)((u64)((u32)hash * 0x9e3779b1u) * buckets >> 32), step = ((u32)hash & STEPS) | 1;
 #pragma unroll 1
         for (u32 tries = 0; tries < TRIES; tries++) {
-            u32 e = bucket * BUCKET, its = 0, free = 0;
+            u32 e = bucket * BUCKET, its = BUCKET, free = 0;
             union {
                 u128 all;
                 key k[BUCKET];
             } b;
             b.all = *(const u128*)(keys + e);
 #pragma unroll
-            for (u32 j = 0; j < BUCKET; j++) {
-                its |= (u32)(b.k[j] == x) << j;
-                free |= (u32)(b.k[j] == C::EMPTY) << j;
-            }
-            if (its) return e + (u32)lowest_bit(its);
+            for (u32 j = 0; j < BUCKET; j++)
+                if (b.k[j] == x) its = j;
+            if (its < BUCKET) return e + its;
+#pragma unroll
+            for (u32 j = 0; j < BUCKET; j++) free |= (u32)(b.k[j] == C::EMPTY) << j;
 #pragma unroll 1
             for (; free; free &= free - 1) {
                 u32 j = e + (u32)lowest_bit(free);
