@@ -938,7 +938,7 @@ func (c *core) combine(st *device.Stream, k inserts, b frame.Rows, insert func(r
 		mean := (int64(r.N) + int64(r.Parts) - 1) / int64(r.Parts)
 		keys := (c.combining.keys(int64(r.N)) + int64(r.Parts) - 1) / int64(r.Parts) // of a part; there may be more than is known
 		entries := min(c.cfg.combinedEntries(c.combining.shared), max(leastEntries, min(2*mean, combineSlack*keys)&^3))
-		q := combineParams{Table: c.t, Rows: r, Entries: uint64(entries), Most: uint64(math.Ceil(combineMost * float64(mean)))}
+		q := combineParams{Table: c.t, Rows: r, Entries: uint64(entries), Most: uint64(combineMost * mean)}
 		grid := device.Grid{Blocks: min(int64(r.Parts), int64(c.frame.Device.Info().Multiprocessors)), Threads: combineThreads, Shared: c.cfg.combinedBytes(entries)}
 		if !c.frame.Device.Info().CUDA() {
 			grid.Threads = frame.Threads

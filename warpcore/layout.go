@@ -250,8 +250,9 @@ const (
 	combineWaves, combineRows = 4, 1 << 13
 	// combineSlack is how many entries there are for each key that is expected, if so many fit: fewer are sooner cleared.
 	combineSlack = 4
-	// combineMost is how many rows of a part a block takes, in times of the mean: a part that has more has keys that come very often.
-	combineMost  = 1.25
+	// combineMost is how many rows of a part a block takes, in times of the mean: a part that has more has keys that come very often. Fewer make more sums
+	// of the other keys of such a part.
+	combineMost  = 2
 	leastEntries = 1 << 8 // a power of two
 )
 

@@ -514,8 +514,9 @@ struct Combined {
     }
 };
 
-// Blocks take pieces as they are done with others: all parts up to p.most rows each, and what longer parts have beyond that. These have keys that come
-// very often, and go first. A row beyond is in a stretch of p.most rows from a multiple of that on, whose first row is of the same part.
+// Blocks take pieces as they are done with others: of all parts up to p.most rows, and what longer parts have beyond that, which have keys that come very
+// often. A row beyond is in a stretch of p.most rows from a multiple of that on, whose first row is of the same part. Large pieces go first, so that all
+// blocks end at about one time: those of parts that are large, then those beyond, and then those of other parts.
 WARPMAP_KERNEL_WIDE(combine_rows, combineParams, COMBINE_THREADS, u128) {
     __shared__ u64 begun, base;
     const auto& r = p.rows;
@@ -527,16 +528,19 @@ WARPMAP_KERNEL_WIDE(combine_rows, combineParams, COMBINE_THREADS, u128) {
         block_sync();
         u64 piece = begun, from, to;
         block_sync();
-        if (piece >= beyond + r.parts) return;
-        if (piece < beyond) {
-            u64 row = piece * p.most, part = part_of(partition_key<key, value>(r, row));
+        if (piece >= beyond + 2 * r.parts) return;
+        bool large = piece < r.parts;
+        if (!large && piece < r.parts + beyond) {
+            u64 row = (piece - r.parts) * p.most, part = part_of(partition_key<key, value>(r, row));
             from = starts[part] + p.most;
             if (from < row) from = row;
             to = starts[part + 1];
             if (to > row + p.most) to = row + p.most;
         } else {
-            from = starts[piece - beyond];
-            to = starts[piece - beyond + 1];
+            u64 part = large ? piece : piece - r.parts - beyond;
+            from = starts[part];
+            to = starts[part + 1];
+            if ((to - from > p.most / 8 * 5) != large) continue;
             if (to > from + p.most) to = from + p.most;
         }
         if (from >= to) continue;
