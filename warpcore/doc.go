@@ -126,7 +126,7 @@
 // gives out sums of its own. So does a warp that has several rows of one key at once make one row of them first. A key
 // that finds no room in shared memory costs a row of its own each time it comes. How many rows are left is known before
 // they go in: if they have room, nobody need estimate how many keys a batch has. With 10 million keys in 100 million rows
-// of 8 bytes, 26 bytes of streams a row. Other updates go in the order of regions, as inserts do.
+// of 8 bytes, 30 bytes of streams a row. Other updates go in the order of regions, as inserts do.
 //
 // # Sets, updates and counters
 //
