@@ -100,6 +100,11 @@ __device__ __forceinline__ u32 worked_out(u32 x) {
     return x;
 }
 
+// dynamic_shared_once is dynamic_shared(), of which the compiler does not ask the block's place again at each use. It knows it for shared memory.
+__device__ __forceinline__ u128* dynamic_shared_once() {
+    return (u128*)__cvta_shared_to_generic(worked_out((u32)__cvta_generic_to_shared(dynamic_shared_memory)));
+}
+
 // A stalled spinner lets other warps run.
 __device__ __forceinline__ void pause() {
     __nanosleep(40);

@@ -492,6 +492,8 @@ inline u128* dynamic_shared() {
     return memory;
 }
 
+inline u128* dynamic_shared_once() { return dynamic_shared(); }
+
 inline u32 warp_ballot(u32 mask, bool x) { return (u32)host::meet(host::BALLOT, mask, u128{x, 0}, 0).lo; }
 inline u32 warp_shuffle(u32 mask, u32 x, u32 from) { return (u32)host::meet(host::SHUFFLE, mask, u128{x, 0}, from).lo; }
 inline u16 warp_shuffle(u32 mask, u16 x, u32 from) { return (u16)host::meet(host::SHUFFLE, mask, u128{x, 0}, from).lo; }

@@ -27,8 +27,8 @@
 // where Params is a struct that layout.h declares; it reaches the kernel by value as p. Where kernels are compiled apart, its text may be that of a
 // template that nothing uses (wanted.cuh).
 //
-// A block's dynamic shared memory, of the size that the launch names, is at dynamic_shared(). WARPMAP_KERNEL_WIDE(name, Params, threads, Type) is for
-// blocks of so many threads, each with a Type there.
+// A block's dynamic shared memory, of the size that the launch names, is at dynamic_shared(); dynamic_shared_once() is the same place, for pointers that
+// are kept. WARPMAP_KERNEL_WIDE(name, Params, threads, Type) is for blocks of so many threads, each with a Type there.
 //
 // Memory operations (global memory only; T is u32, u64 or u128; addresses are aligned to sizeof(T)), none of which tears;
 // u8 and u16 are loaded and stored only:

@@ -475,7 +475,7 @@ func (l *lists) rowsOfPart(e estimate) int64 {
 // in row by row; and where keys found no room, all rows are asked once more which those are. Both end at once where there are none.
 func (l *lists) insertGroups(st *device.Stream, x frame.Placement, p listInsertParams, b frame.Rows, partRows, piece int64, scratch device.Slice[byte]) (done bool, err error) {
 	k := &l.kernel
-	return k.partition.InSmallParts(l.frame(), st, k.group.Within, x, b, 0, partRows, func(r frame.Partition) error {
+	return k.partition.InSmallParts(l.frame(), st, k.group.Within, x, b, 0, frame.PartsOf(partRows), func(r frame.Partition) error {
 		rows := b.Part(frame.Part{First: r.First, N: r.N}, l.keys.cfg.keyBytes, l.cfg.valueBytes)
 		q := p
 		q.Rows, q.First, q.Starts, q.Parts = p.Rows.Of(frame.Ordered{Rows: rows}), r.First, r.Starts, r.Parts

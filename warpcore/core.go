@@ -106,8 +106,19 @@ type handle struct{ core *core }
 
 // combining is what is known of the keys of batches whose values are combined: see repeats.
 type combining struct {
-	repeated bool
-	trusted  int64 // rows that may come until they are looked at again
+	repeated       bool
+	trusted        int64 // rows that may come until they are looked at again
+	distinct, seen int64 // how many keys so many rows had that were looked at
+	shared         int64 // bytes of shared memory that a block has that combines rows
+	onePass        int64 // so many parts or fewer are made in one pass
+}
+
+// keys is how many keys n rows have, as far as is known: more rows than were seen have so many times as many at most.
+func (k *combining) keys(n int64) int64 {
+	if k.seen == 0 {
+		return (n + manyValues - 1) / manyValues
+	}
+	return min(n, int64(math.Ceil(float64(k.distinct)*max(1, float64(n)/float64(k.seen)))))
 }
 
 // memory is what a rebuild replaces.
@@ -143,7 +154,7 @@ func (c *core) program(name, main string, more ...device.File) *device.Program {
 		Files: append(files, more...),
 		Defines: append(defines(c.cfg.set()), device.Define{Name: "WARPCORE_INSERT_GROUP", Value: c.opts.InsertGroup},
 			device.Define{Name: "WARPCORE_FIND_GROUP", Value: c.opts.FindGroup}, device.Define{Name: "WARPCORE_BUCKETS", Value: c.cfg.bucket > 0},
-			device.Define{Name: "WARPCORE_COMBINED_ROWS", Value: c.cfg.combinedRows()}, device.Define{Name: "WARPCORE_GROUPED_ROWS", Value: c.cfg.groupedRows()},
+			device.Define{Name: "WARPCORE_GROUPED_ROWS", Value: c.cfg.groupedRows()},
 			device.Define{Name: "WARPCORE_MOVED_ROWS", Value: c.cfg.movedRows()}),
 		Layouts: layouts(),
 	}
@@ -219,6 +230,7 @@ func (c *core) begin() (err error) {
 	c.frame.MaxBytes = c.opts.MaxBytes
 	c.regions = frame.RegionsFor(c.frame.Device.Info(), regionsFrom, regionRows)
 	c.stretch = stretchesFor(c.frame.Device.Info(), c.cfg)
+	c.combining.shared, c.combining.onePass = c.frame.Device.Info().Shared, frame.MaxParts
 	if c.multi() {
 		c.stretch.bytes = multiBytes
 	}
@@ -466,6 +478,20 @@ func (c *core) insertAs(st *device.Stream, k inserts, b frame.Rows, exact *exact
 	if _, err := c.look(st); err != nil {
 		return nil, nil, err
 	}
+	if exact != nil && !bounded && c.sumsFit(k, b) {
+		taken, err := c.insertSums(st, k, b)
+		if err != nil || taken == b.N {
+			return nil, nil, err
+		}
+		if taken > 0 {
+			rest := b.Part(frame.Part{First: uint64(taken), N: uint64(b.N - taken)}, c.cfg.keyBytes, c.cfg.valueBytes)
+			refused, why, err = c.insertAs(st, k, rest, exact)
+			for i := range refused {
+				refused[i] += int(taken)
+			}
+			return refused, why, err
+		}
+	}
 	sure, tight := false, uint64(tightProbes)
 	if exact == nil { // whose searches have the same bound in all batches of an operation
 		tight = max(tight, uint64(fewProbes/max(b.N, 1)))
@@ -474,7 +500,7 @@ func (c *core) insertAs(st *device.Stream, k inserts, b frame.Rows, exact *exact
 	case c.cfg.bucket > 0:
 		sure, tight, err = c.ahead(st, b)
 	case exact != nil && b.N > firstBatch && c.filled+b.N > c.limit():
-		sure, err = c.aheadOfKeys(st, b)
+		sure, err = c.aheadOfKeys(st, b, k.combine != device.Kernel[combineParams]{})
 	}
 	if err != nil {
 		return nil, nil, err
@@ -584,13 +610,16 @@ func (c *core) insertAs(st *device.Stream, k inserts, b frame.Rows, exact *exact
 }
 
 // aheadOfKeys makes room for a large batch in which keys may come again and again, by an estimate of how many distinct keys it has, and tells whether all
-// of them have room.
-func (c *core) aheadOfKeys(st *device.Stream, b frame.Rows) (sure bool, err error) {
-	distinct, _, err := c.frame.Distinct(st, b.Keys, c.cfg.keyBytes, b.N)
+// of them have room. combines says that it will be asked whether the batch repeats keys, too: then repeats need not look again.
+func (c *core) aheadOfKeys(st *device.Stream, b frame.Rows, combines bool) (sure bool, err error) {
+	distinct, crowd, err := c.frame.Distinct(st, b.Keys, c.cfg.keyBytes, b.N)
 	if device.IsOutOfMemory(err) || distinct == 0 {
 		return false, nil
 	} else if err != nil {
 		return false, err
+	}
+	if combines && c.trusted <= 0 && b.N >= c.regions.MinRows && b.N <= c.regions.PieceRows {
+		c.learn(distinct, crowd, b.N)
 	}
 	slack := distinct/32 + 8
 	if distinct-slack > c.limit() {
@@ -684,9 +713,18 @@ func (c *core) repeats(st *device.Stream, b frame.Rows) (bool, error) {
 	if device.IsOutOfMemory(err) {
 		return false, nil
 	}
-	c.repeated = distinct > 0 && (distinct < piece/manyValues || crowd > piece/crowdedShare)
-	c.trusted = repeatsTrusted*piece - b.N
+	if err == nil {
+		c.learn(distinct, crowd, piece)
+		c.trusted -= b.N
+	}
 	return c.repeated, err
+}
+
+// learn takes it that batches have as many keys as so many rows that were looked at.
+func (c *core) learn(distinct, crowd, rows int64) {
+	c.repeated = distinct > 0 && (distinct < rows/manyValues || crowd > rows/crowdedShare)
+	c.distinct, c.seen = distinct, rows
+	c.trusted = repeatsTrusted * rows
 }
 
 const (
@@ -749,7 +787,7 @@ func (c *core) insertGroups(st *device.Stream, k inserts, p insertParams, b fram
 	done := false
 	if c.ordered(b) {
 		x := c.placement(c.cfg.bucket > 0, nil)
-		done, err = c.kernel.partition.InSmallParts(&c.frame, st, c.kernel.within, x, b, 0, int64(togetherShare*float64(c.cfg.groupedRows())), insert)
+		done, err = c.kernel.partition.InSmallParts(&c.frame, st, c.kernel.within, x, b, 0, frame.PartsOf(int64(togetherShare*float64(c.cfg.groupedRows()))), insert)
 	}
 	if !done && err == nil {
 		err = c.frame.InOnePart(st, b, insert)
@@ -826,18 +864,9 @@ func (c *core) sideSlots(st *device.Stream, more int64) (need, slots int64, err 
 // insertCombined inserts rows that are combined with those of the same key first: done tells whether it did. It waits only where positions may be
 // refused: these are then those whose keys are not in, for a key that found no room within a limit that stays finds none later.
 func (c *core) insertCombined(st *device.Stream, k inserts, p insertParams, b frame.Rows) (done bool, err error) {
-	if err := device.Ahead(c.kernel.within, k.combine, k.sums); err != nil {
-		return false, err
-	}
-	x := c.placement(false, nil)
-	q := insertParams{Table: c.t, Limit: p.Limit}
-	if b.Values == 0 {
-		x.ValueBytes, q.Ones = 0, 1
-	}
-	done, err = c.kernel.partition.InSmallParts(&c.frame, st, c.kernel.within, x, b, int64(c.cfg.valueBytes), int64(togetherShare*float64(c.cfg.combinedRows())), func(r frame.Partition) error {
-		q.Rows = frame.Placing{Keys: r.OutKeys, Values: r.OutValues, N: r.N, Span: uint64(c.regions.Span)}
-		return errors.Join(c.counters.ClearFrom(st, unsafe.Offsetof(Counters{}.Exported)), k.combine.Launch(st, c.frame.BlockGrid(int64(r.N), 8), &combineParams{c.t, r}),
-			k.sums.Launch(st, frame.Spanned(int64(r.N), c.regions.Span), &q))
+	done, err = c.combine(st, k, b, func(_ int64, sums insertParams) error {
+		sums.Limit = p.Limit
+		return k.sums.Launch(st, frame.Spanned(int64(sums.Rows.N), c.regions.Span), &sums)
 	})
 	if !done || err != nil || p.Rows.Refused == 0 {
 		return done, err
@@ -850,6 +879,94 @@ func (c *core) insertCombined(st *device.Stream, k inserts, p insertParams, b fr
 	}
 	p.Rows = p.Rows.Of(frame.Ordered{Rows: b})
 	return true, c.kernel.refuse.Launch(st, c.grid(b.N), &p)
+}
+
+// sumsFit tells whether a batch is one of those of which insertSums will put in all rows, as far as is known of the batches before.
+func (c *core) sumsFit(k inserts, b frame.Rows) bool {
+	return k.combine != device.Kernel[combineParams]{} && c.repeated && c.trusted > 0 && c.seen > 0 && b.Out == 0 && b.When == 0 && c.ordered(b) &&
+		c.filled+c.keys(b.N) <= c.fillable()
+}
+
+// insertSums inserts the front of a batch as insertCombined does, but each piece only once it is known that all that is left of it has room: so nothing
+// is refused, and nobody need estimate how many keys the batch has. taken tells how many rows went in. It waits once a piece.
+func (c *core) insertSums(st *device.Stream, k inserts, b frame.Rows) (taken int64, err error) {
+	c.unseen, c.touched = true, true
+	c.trusted -= b.N
+	_, err = c.combine(st, k, b, func(rows int64, sums insertParams) error {
+		if _, err := c.look(st); err != nil {
+			return err
+		}
+		left := int64(c.counters.Seen.Exported)
+		c.distinct, c.seen = left, rows
+		if c.filled+left > c.fillable() {
+			return errNoRoom
+		}
+		c.filled += left // or less
+		c.unseen = true
+		taken += rows
+		sums.Rows.N, sums.Limit = uint64(left), ^uint64(0)
+		return k.sums.Launch(st, frame.Spanned(left, c.regions.Span), &sums)
+	})
+	if errors.Is(err, errNoRoom) {
+		err = nil
+	}
+	if err != nil || c.filled <= c.limit() {
+		return taken, err
+	}
+	if _, err := c.look(st); err != nil || c.filled <= c.limit() {
+		return taken, err
+	}
+	_, err = c.grow(st, c.live()+1, 0) // as far as it may: all rows are in
+	return taken, err
+}
+
+var errNoRoom = errors.New("what is left of a piece may find no room")
+
+// combine brings a batch in the order of parts of the table, piece by piece, and combines rows of one key. insert puts in what is left of a piece of
+// so many rows, which Counters.Exported counts: no more than these. done is false if there is too little memory.
+func (c *core) combine(st *device.Stream, k inserts, b frame.Rows, insert func(rows int64, sums insertParams) error) (done bool, err error) {
+	x := c.placement(false, nil)
+	x.Pairs, x.OnePass = true, c.combining.onePass
+	if b.Values == 0 {
+		x.ValueBytes = 0
+	}
+	ahead := []interface{ Ahead() error }{k.combine, k.sums}
+	if c.combinedParts(min(b.N, c.regions.PieceRows)) > x.OnePass {
+		ahead = append(ahead, c.kernel.within)
+	}
+	if err := device.Ahead(ahead...); err != nil {
+		return false, err
+	}
+	return c.kernel.partition.InSmallParts(&c.frame, st, c.kernel.within, x, b, int64(c.cfg.valueBytes), c.combinedParts, func(r frame.Partition) error {
+		mean := (int64(r.N) + int64(r.Parts) - 1) / int64(r.Parts)
+		keys := (c.combining.keys(int64(r.N)) + int64(r.Parts) - 1) / int64(r.Parts) // of a part; there may be more than is known
+		entries := min(c.cfg.combinedEntries(c.combining.shared), max(leastEntries, min(2*mean, combineSlack*keys)&^3))
+		q := combineParams{Table: c.t, Rows: r, Entries: uint64(entries), Most: uint64(combineMost * mean)}
+		grid := device.Grid{Blocks: min(int64(r.Parts), int64(c.frame.Device.Info().Multiprocessors)), Threads: combineThreads, Shared: c.cfg.combinedBytes(entries)}
+		if !c.frame.Device.Info().CUDA() {
+			grid.Threads = frame.Threads
+		}
+		if err := errors.Join(c.counters.ClearFrom(st, unsafe.Offsetof(Counters{}.Exported)), k.combine.Launch(st, grid, &q)); err != nil {
+			return err
+		}
+		sums := insertParams{Table: c.t, Rows: frame.Placing{Keys: r.OutKeys, Values: r.OutValues, N: r.N, Span: uint64(c.regions.Span)}}
+		if b.Values == 0 {
+			sums.Ones = 1
+		}
+		return insert(int64(r.N), sums)
+	})
+}
+
+// combinedParts is how many parts so many rows are brought into that are combined: so many that the keys of a part have room in the shared memory of a
+// block, and that all multiprocessors have something to do until the end.
+func (c *core) combinedParts(rows int64) int64 {
+	blocks := int64(c.frame.Device.Info().Multiprocessors)
+	fill := int64(combineFill * float64(c.cfg.combinedEntries(c.combining.shared)))
+	parts := max((c.combining.keys(rows)+fill-1)/fill, min(combineWaves*blocks, rows/combineRows), 1)
+	if even := (parts + blocks - 1) / blocks * blocks; parts > blocks && even <= c.combining.onePass {
+		return even
+	}
+	return parts
 }
 
 func (c *core) placement(positions bool, launch func(g device.Grid, rows frame.Placing) error) frame.Placement {

@@ -108,12 +108,27 @@
 // old. Cost: with pairs of 8 bytes and a load factor of 0.8, 30 bytes of streams a pair in a table that becomes twice as
 // large. Pairs of 16 bytes grow as they did before, in the order of the old table: an H200 does that faster.
 //
-// Updates, and inserts into multimaps with several rows for each key, work best if rows of one key are together. For
-// them, a batch is brought in the order of far smaller parts, of one or two thousand rows, in two such passes. A block
-// takes as much of that as fits its shared memory and finds the rows of each key (together.cuh). Then it combines them
-// into one row, or puts all their values along the key's chain, window by window. An update does so if there are three
-// rows or more for each key; it looks at one batch in 64 to see that. Other updates go in the order of regions, as
-// inserts do.
+// Inserts into multimaps with several rows for each key work best if rows of one key are together. For them, a batch is
+// brought in the order of far smaller parts, of one or two thousand rows, in two such passes. A block takes as much of
+// that as fits its shared memory and finds the rows of each key (together.cuh). Then it puts all their values along the
+// key's chain, window by window.
+//
+// An update combines the rows of a key before they meet the table, if there are three rows or more for each key; it looks
+// at one batch in 64 to see that. The batch is brought in the order of parts, so many that the keys of a part fit the
+// shared memory of a multiprocessor with their sums. Up to 1,024 parts are made in one pass. A block reads the rows of a
+// part in a stream, however many there are, and gives out its keys and sums in the end:
+//
+//	batch    ── 1 pass ──►  │ rows of part 0 │ rows of part 1 │ …     part: a stretch of the hash's high bits
+//	                                │
+//	                        │ key │ key │ … │ sum │ sum │ …    ◄── one block, in shared memory
+//	                                │
+//	sums                    │ keys and sums of part 0 │ … ──►  a kernel that updates the table, one row a key
+//
+// The rows of a part that is much longer than others, because some keys come very often, are divided among blocks; each
+// gives out sums of its own. So does a warp that has several rows of one key at once make one row of them first. A key
+// that finds no room in shared memory costs a row of its own each time it comes. How many rows are left is known before
+// they go in: if they have room, nobody need estimate how many keys a batch has. With 10 million keys in 100 million rows
+// of 8 bytes, 30 bytes of streams a row. Other updates go in the order of regions, as inserts do.
 //
 // # Sets, updates and counters
 //

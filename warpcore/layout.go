@@ -189,7 +189,8 @@ type Counters struct {
 	Over       uint64 // not 0 if a count would have become larger than its type allows
 	Added      uint64 // values that were put in, in a MultiBucket
 	Removed    uint64 // values that were taken out
-	Exported   uint64 // the last field, because it is set to 0 on its own
+	Exported   uint64 // this field and the next are the last, because they are set to 0 on their own
+	Begun      uint64 // pieces that blocks of combine_rows have begun with
 }
 
 func (k *Counters) live() int64 { return int64(k.Inserted - k.Erased) }
@@ -214,10 +215,12 @@ type insertParams struct {
 	Ones     uint64 // of update_sums: the values are numbers of rows, in all no more than mostCounted
 }
 
-// combineParams are the parameters of combine_rows: Rows in the order of small parts, with Starts. Counters.Exported becomes how many rows are left.
+// combineParams are the parameters of combine_rows: Rows in the order of parts, with Starts. Counters.Exported becomes how many rows are left.
 type combineParams struct {
-	Table Table
-	Rows  frame.Partition
+	Table   Table
+	Rows    frame.Partition
+	Entries uint64 // of a block's shared memory, in fours: see combinedEntries
+	Most    uint64 // rows of a part that one block combines
 }
 
 // groupParams are the parameters of insert_groups: Rows in the order of small parts, with Starts.
@@ -237,9 +240,29 @@ const (
 	togetherShare = 0.75
 )
 
-// combinedRows and groupedRows are how many rows fit a block's shared memory, with 2 words each for finding the first of a key; and where they are
-// grouped, a count.
-func (c config) combinedRows() int { return togetherBytes / (c.keyBytes + c.valueBytes + 2*4) }
+// Where rows of a key are combined, a block has all the shared memory of a multiprocessor: keys and their sums.
+const (
+	combineThreads = 1 << 10 // of a block, on a GPU
+	combineBeside  = 2 << 10 // of shared memory: what block-wide functions have
+	// combineFill is how much of that keys take that are expected: at 0.7, few buckets are full.
+	combineFill = 0.7
+	// combineWaves is how many parts there are for each multiprocessor at least, of combineRows rows at least: the last blocks end at about one time.
+	combineWaves, combineRows = 4, 1 << 13
+	// combineSlack is how many entries there are for each key that is expected, if so many fit: fewer are sooner cleared.
+	combineSlack = 4
+	// combineMost is how many rows of a part a block takes, in times of the mean: a part that has more has keys that come very often. Fewer make more sums
+	// of the other keys of such a part.
+	combineMost  = 2
+	leastEntries = 1 << 8 // a power of two
+)
+
+// combinedEntries is how many entries fit so many bytes, and combinedBytes what so many take: one more, of the key that marks those that are free.
+func (c config) combinedEntries(bytes int64) int64 {
+	return max(leastEntries, (bytes-combineBeside)/int64(c.keyBytes+c.valueBytes)-2) &^ 3
+}
+func (c config) combinedBytes(entries int64) int { return int(entries+2) * (c.keyBytes + c.valueBytes) }
+
+// groupedRows is how many rows fit a block's shared memory, with 2 words each for finding the first of a key, and a count.
 func (c config) groupedRows() int {
 	row := c.keyBytes + c.valueBytes + 3*4
 	if c.bucket > 0 {
@@ -485,6 +508,8 @@ func defines(set bool) []device.Define {
 		{Name: "WARPCORE_LEAST_TOGETHER", Value: leastTogether},
 		{Name: "WARPCORE_KEYS_TOGETHER", Value: keysTogether},
 		{Name: "WARPCORE_OFTEN", Value: often},
+		{Name: "WARPCORE_COMBINE_THREADS", Value: combineThreads},
+		{Name: "WARPCORE_LEAST_ENTRIES", Value: leastEntries},
 		{Name: "WARPCORE_SHARED_BINS", Value: sharedBins},
 		{Name: "WARPCORE_STRETCH_LISTED", Value: stretchListed},
 		{Name: "WARPCORE_MULTI_LISTED", Value: multiListed},

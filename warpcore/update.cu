@@ -56,7 +56,6 @@ struct LookingJob {
 #if WARPCORE_COMBINES
 #include "combine.cuh"
 #include "partition.cuh"
-#include "together.cuh"
 
 // Keys that come often among a block's rows. The place of the value is known once the key is in; what comes from then on is brought together here,
 // and goes there when the block ends. A key gets an entry when nothing else of that entry's keys came between two of its rows, so that keys
@@ -326,51 +325,231 @@ WARPMAP_KERNEL(update_sums, insertParams) {
     job.end();
 }
 
-// Rows of a batch that lie in the order of small parts of the table, so that those of one key are in one, are combined in shared memory, as many at a
-// time as fit there. The first row of a key is the one that the others are combined with.
+// Rows of a batch that lie in the order of parts of the table, so that those of one key are in one, are combined in shared memory. A block has keys there
+// and their sums as long as it reads rows of one part. So a part may have any number of rows; it has so few keys that most find an entry. A row that
+// finds none goes out as it is, and so does one whose count would be too large: update_sums takes several rows of a key.
 __device__ __forceinline__ auto region_of(const combineParams& p) {
     return [&p](key k) { return (Probe<C>(p.table, k).hash >> 32) * (u32)p.rows.parts >> 32; };
 }
-struct Combined : Together<key, WARPCORE_COMBINED_ROWS> {
-    number_bits sum[ROWS];
-    u64 base;
-};
-WARPMAP_KERNEL(combine_rows, combineParams) {
-    __shared__ Combined shared;
-    const auto& r = p.rows;
-    auto part_of = region_of(p);
-    for (u64 row = block_index() * Combined::ROWS; row < r.n; row += grid_blocks() * Combined::ROWS) {
-        u64 end = piece_begins(r, row + Combined::ROWS, Combined::ROWS, part_of, key{});
-        for (u64 from = piece_begins(r, row, Combined::ROWS, part_of, key{}), to; from < end; from = to) {
-            to = piece_ends(r, from, end, Combined::ROWS, part_of, key{});
-            u32 n = (u32)(to - from), firsts = 0, j = 0;
-            shared.clear();
-            shared.load(at<key>(r.keys) + from, n);
-            for (u32 i = thread_index(); i < n; i += block_threads()) shared.sum[i] = r.values ? at<value>(r.values)[from + i] : 1;
-            block_sync();
-            for (u32 i = thread_index(); i < n; i += block_threads(), j++) {
-                u32 first = shared.first_of(i, (u32)Probe<C>(p.table, shared.k[i]).hash);
-                bool on = first == i;
-                if (!on) {
-                    // Nobody else changes this row's own sum.
-                    number_bits v = shared.sum[i], *sum = &shared.sum[first], seen = cas(sum, v, v);
-                    if constexpr (WARPMAP_COMBINE == BY_COUNT) on = !count_if_it_fits(sum, seen, v, !r.values);
-                    else merge_into(sum, seen, v);
-                }
-                firsts |= (u32)on << j;
-            }
-            block_sync();
-            u64 all, place = block_scan((u64)popcount(firsts), all);
-            if (thread_index() == 0) shared.base = add(&counters(p.table)->exported, all);
-            block_sync();
-            place += shared.base;
-            for (u32 i = thread_index(), j = 0; i < n; i += block_threads(), j++) {
-                if (!(firsts >> j & 1)) continue;
-                at<key>(r.out_keys)[place] = shared.k[i];
-                at<value>(r.out_values)[place++] = shared.sum[i];
-            }
-            block_sync();
+#if defined(WARPMAP_HOST)
+constexpr u32 COMBINE_THREADS = WARPMAP_MAX_THREADS;
+#else
+constexpr u32 COMBINE_THREADS = WARPCORE_COMBINE_THREADS;
+#endif
+
+// NO_SUM is what stands for a sum before the first value comes: merged with a value it is that value. Floats of which the least or the largest is
+// wanted have no such number, because nothing is less than a NaN. A NaN of which nobody makes use stands there, and a row that has it goes out as it
+// is.
+constexpr bool FLOATS = (number)0.5f != number{}, SIGNED = (number)-1 < number{};
+constexpr bool ORDERS = WARPMAP_COMBINE == BY_MIN || WARPMAP_COMBINE == BY_MAX, STANDS_IN = FLOATS && ORDERS;
+constexpr number_bits HIGHEST_BIT = (number_bits)1 << (8 * sizeof(number) - 1), ALL_BITS = (number_bits)~(number_bits)0;
+constexpr number_bits NO_SUM = STANDS_IN                   ? ALL_BITS - 0xabcd
+                               : WARPMAP_COMBINE == BY_AND ? ALL_BITS
+                               : WARPMAP_COMBINE == BY_MIN ? (SIGNED ? HIGHEST_BIT - 1 : ALL_BITS)
+                               : WARPMAP_COMBINE == BY_MAX ? (SIGNED ? HIGHEST_BIT : 0)
+                                                           : 0;
+__device__ __forceinline__ number_bits sum_with(number_bits sum, number_bits v) {
+    if (STANDS_IN && sum == NO_SUM) return v;
+    if (STANDS_IN && v == NO_SUM) return sum;
+    return merged(sum, v);
+}
+
+struct Combined {
+    // Entries are in buckets of 16 bytes of keys, which are read at once: lanes of a warp wait for the one that reads most.
+    static constexpr u32 BUCKET = 16 / sizeof(key), TRIES = 8, STEPS = WARPCORE_LEAST_ENTRIES / 4 - 1, NONE = ~0u;
+    static constexpr u32 IN_FLIGHT = 4, LEAST = WARPCORE_LEAST_TOGETHER;
+    typedef PairedRow<key, value> Pair;
+    const combineParams& p;
+    const u32 entries; // whole buckets
+    key* const keys;   // of these, and of one entry behind, for the key that marks a free one
+    number_bits* const sums;
+    const bool ones;   // there are no values: rows are counted
+    tile<32, true> warp;
+    key often;         // came several times at once among the rows of this warp
+    key k[IN_FLIGHT];  // rows of this thread
+    number_bits v[IN_FLIGHT];
+
+    __device__ __forceinline__ Combined(const combineParams& p)
+        : p(p), entries((u32)p.entries), keys((key*)dynamic_shared_once()), sums((number_bits*)(keys + entries + 2)), ones(!p.rows.values), often{} {}
+
+    __device__ __forceinline__ void clear() {
+        for (u32 e = thread_index(); e <= entries; e += block_threads()) {
+            keys[e] = C::EMPTY;
+            sums[e] = NO_SUM;
         }
+    }
+    // entry_of gives the entry of a key, which is the first free one that it comes to if it has none yet; NONE if that is too far. What a bucket had
+    // when it was read may be old: a swap tells who has a free entry.
+    __device__ __forceinline__ u32 entry_of(key x) const {
+        if (x == C::EMPTY) {
+            keys[entries] = (key)(C::EMPTY - 1);
+            return entries;
+        }
+        u64 hash = Probe<C>(p.table, x).hash;
+        u32 buckets = entries / BUCKET, bucket = (u32)((u64)((u32)hash * 0x9e3779b1u) * buckets >> 32), step = ((u32)hash & STEPS) | 1;
+#pragma unroll 1
+        for (u32 tries = 0; tries < TRIES; tries++) {
+            u32 e = bucket * BUCKET, its = BUCKET, free = 0;
+            union {
+                u128 all;
+                key k[BUCKET];
+            } b;
+            b.all = *(const u128*)(keys + e);
+#pragma unroll
+            for (u32 j = 0; j < BUCKET; j++)
+                if (b.k[j] == x) its = j;
+            if (its < BUCKET) return e + its;
+#pragma unroll
+            for (u32 j = 0; j < BUCKET; j++) free |= (u32)(b.k[j] == C::EMPTY) << j;
+#pragma unroll 1
+            for (; free; free &= free - 1) {
+                u32 j = e + (u32)lowest_bit(free);
+                key there = cas(&keys[j], (key)C::EMPTY, x);
+                if (there == C::EMPTY || there == x) return j;
+            }
+            bucket += step;
+            if (bucket >= buckets) bucket -= buckets;
+        }
+        return NONE;
+    }
+    // bring tells whether a row is in a sum now.
+    __device__ __forceinline__ bool bring(key x, number_bits value) {
+        if (STANDS_IN && value == NO_SUM) return false;
+        u32 e = entry_of(x);
+        if (e == NONE) return false;
+        number_bits* to = &sums[e];
+        if constexpr (WARPMAP_COMBINE == BY_COUNT) return count_if_it_fits(to, ones ? 0 : *(volatile number_bits*)to, value, ones);
+        else if constexpr (ORDERS) merge_by_swaps(to, *(volatile number_bits*)to, [&](number_bits old) { return sum_with(old, value); });
+        else merge_into(to, TWICE_AS_ONCE ? *(volatile number_bits*)to : 0, value);
+        return true;
+    }
+    // gather makes one row of those that some lanes of the warp have of one key, and tells whether this lane still has one.
+    __device__ __forceinline__ bool gather(u32 same, bool on, number_bits& value) {
+        int lane = warp.rank(), first = lowest_bit(same);
+        bool mine = same >> lane & 1, more = false;
+        number_bits sum = mine ? value : NO_SUM;
+        if (WARPMAP_COMBINE == BY_COUNT && ones) sum = (number_bits)popcount(same);
+        else
+#pragma unroll
+            for (int d = 16; d > 0; d /= 2) {
+                number_bits other = warp.shuffle(sum, lane ^ d);
+                if constexpr (WARPMAP_COMBINE == BY_COUNT) sum = counted_with(sum, other, more);
+                else sum = sum_with(sum, other);
+            }
+        if (WARPMAP_COMBINE == BY_COUNT && warp.any(more)) return on; // too large together: so they go one by one
+        if (mine) value = sum;
+        return on && (!mine || lane == first);
+    }
+    // put brings a row of each lane that is on to its sum, or gives it out. All lanes of a warp call it.
+    __device__ __forceinline__ void put(bool on, key x, number_bits value) {
+        u32 same = warp.ballot(on && x == often && !(STANDS_IN && value == NO_SUM));
+        if ((u32)popcount(same) >= LEAST) on = gather(same, on, value);
+        bool out = on && !bring(x, value);
+        if (!warp.any(out)) return;
+        u64 to = append(&counters(p.table)->exported, out);
+        if (out) give(to, x, value);
+    }
+    __device__ __forceinline__ void give(u64 to, key x, number_bits value) const {
+        at<key>(p.rows.out_keys)[to] = x;
+        at<number_bits>(p.rows.out_values)[to] = value;
+    }
+    // ask asks for the rows that a thread puts at a time, of n from row `first` on: i is the block's first of them.
+    __device__ __forceinline__ void ask(u64 first, u32 i, u32 n) {
+        i += thread_index();
+        if constexpr (Pair::IS)
+            if (p.rows.paired) {
+                const typename Pair::word* pairs = at<typename Pair::word>(p.rows.keys) + first;
+#pragma unroll
+                for (u32 j = 0; j < IN_FLIGHT; j++, i += block_threads()) {
+                    typename Pair::word w{};
+                    if (i < n) w = load_readonly(pairs + i);
+                    k[j] = Pair::key(w);
+                    v[j] = (number_bits)Pair::value(w);
+                }
+                return;
+            }
+        const key* from = at<key>(p.rows.keys) + first;
+        const number_bits* of = at<number_bits>(p.rows.values) + first;
+#pragma unroll
+        for (u32 j = 0; j < IN_FLIGHT; j++, i += block_threads()) {
+            k[j] = i < n ? load_readonly(from + i) : key{};
+            v[j] = 1;
+            if (!ones && i < n) v[j] = load_readonly(of + i);
+        }
+    }
+    // put_all puts n rows, the first of which were asked for. The next come while these are put.
+    __device__ __forceinline__ void put_all(u64 first, u32 n) {
+        const u32 step = IN_FLIGHT * block_threads();
+        for (u32 i = 0; i < n; i += step) {
+            key k_of[IN_FLIGHT];
+            number_bits v_of[IN_FLIGHT];
+#pragma unroll
+            for (u32 j = 0; j < IN_FLIGHT; j++) {
+                k_of[j] = k[j];
+                v_of[j] = v[j];
+            }
+            if (step < n - i) ask(first, i + step, n);
+            key other = warp.shuffle(k_of[0], 0); // mostly one that comes often, if there is one
+            if ((u32)popcount(warp.ballot(k_of[0] == other)) >= LEAST) often = other;
+#pragma unroll
+            for (u32 j = 0; j < IN_FLIGHT; j++) put(i + j * block_threads() + thread_index() < n, k_of[j], v_of[j]);
+        }
+    }
+    // give_all gives out the sums: each warp has some entries in a row, and finds its room with one atomic operation of the block.
+    __device__ __forceinline__ bool taken(u32 e) const { return e <= entries && keys[e] != C::EMPTY; }
+    __device__ __forceinline__ void give_all(u64& base) {
+        u32 warps = block_threads() / 32, each = (entries / 32 / warps + 1) * 32, first = thread_index() / 32 * each + (u32)warp.rank(), n = 0;
+        for (u32 e = first; e < first + each; e += 32) n += (u32)popcount(warp.ballot(taken(e)));
+        u64 all, to = block_scan(warp.rank() == 0 ? n : 0, all);
+        if (thread_index() == 0) base = add(&counters(p.table)->exported, all);
+        block_sync();
+        to = base + warp.shuffle(to, 0);
+        for (u32 e = first; e < first + each; e += 32) {
+            bool on = taken(e);
+            u32 ons = warp.ballot(on);
+            if (on) give(to + (u32)popcount(ons & (1u << warp.rank()) - 1), e == entries ? (key)C::EMPTY : keys[e], sums[e]);
+            to += (u32)popcount(ons);
+        }
+    }
+};
+
+// Blocks take pieces as they are done with others: of all parts up to p.most rows, and what longer parts have beyond that, which have keys that come very
+// often. A row beyond is in a stretch of p.most rows from a multiple of that on, whose first row is of the same part. Large pieces go first, so that all
+// blocks end at about one time: those of parts that are large, then those beyond, and then those of other parts.
+WARPMAP_KERNEL_WIDE(combine_rows, combineParams, COMBINE_THREADS, u128) {
+    __shared__ u64 begun, base;
+    const auto& r = p.rows;
+    const u64 *starts = at<u64>(r.starts), beyond = (r.n + p.most - 1) / p.most;
+    auto part_of = region_of(p);
+    Combined combined(p);
+    for (;;) {
+        if (thread_index() == 0) begun = add(&counters(p.table)->begun, (u64)1);
+        block_sync();
+        u64 piece = begun, from, to;
+        block_sync();
+        if (piece >= beyond + 2 * r.parts) return;
+        bool large = piece < r.parts;
+        if (!large && piece < r.parts + beyond) {
+            u64 row = (piece - r.parts) * p.most, part = part_of(partition_key<key, value>(r, row));
+            from = starts[part] + p.most;
+            if (from < row) from = row;
+            to = starts[part + 1];
+            if (to > row + p.most) to = row + p.most;
+        } else {
+            u64 part = large ? piece : piece - r.parts - beyond;
+            from = starts[part];
+            to = starts[part + 1];
+            if ((to - from > p.most / 8 * 5) != large) continue;
+            if (to > from + p.most) to = from + p.most;
+        }
+        if (from >= to) continue;
+        u32 n = (u32)(to - from);
+        combined.ask(from, 0, n);
+        combined.clear();
+        block_sync();
+        combined.put_all(from, n);
+        block_sync();
+        combined.give_all(base);
     }
 }
 

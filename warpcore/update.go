@@ -18,9 +18,9 @@ func _[K, V any](m *Map[K, V]) table.Updater[K, V] { return m }
 // whose key is there, it reads one window and does one atomic operation in the same sector.
 //
 // On a GPU, a large batch for a table larger than the L2 cache is brought in order first: in the order of the table's
-// regions, or, if keys come three times or more, in that of small parts. In the latter case the rows of one key are
-// combined in shared memory, unless you combine them by code of your own. To choose, Update looks at one batch, and
-// then at none of the next 63 of its size.
+// regions, or, if keys come three times or more, in that of parts whose keys fit shared memory. In the latter case the
+// rows of one key are combined there, unless you combine them by code of your own. To choose, Update looks at one
+// batch, and then at none of the next 63 of its size.
 func (m *Map[K, V]) Update(keys []K, values []V, with table.Combine) error {
 	return frame.Updating(&m.core.frame, keys, values, with, m.core.updating)
 }

@@ -74,7 +74,8 @@ type Placement struct {
 	Bytes                int64 // of the table, or of its part that regions are stretches of
 	KeyBytes, ValueBytes int
 	Positions            bool                                       // rows in order need to know where in the batch they were
-	Pairs                bool                                       // of InFineOrder: the kernel behind it reads pairs, where keys and values are as wide
+	Pairs                bool                                       // of InFineOrder and InSmallParts: the kernel behind it reads pairs, where keys and values are as wide
+	OnePass              int64                                      // of InSmallParts: so many parts or fewer are made in one pass
 	Params               func(rows Partition) any                   // the address of the parameters of a partition's kernels
 	Launch               func(grid device.Grid, rows Placing) error // the insert
 	Grid                 func(n int64) device.Grid                  // of an insert that goes in strides
@@ -231,7 +232,7 @@ func (k Partitioner) InFineOrder(f *Frame, st *device.Stream, w Within, x Placem
 			second.Values, second.OutValues = at[1], at[3]
 		}
 		o := Ordered{Rows: Rows{Keys: at[2], Values: at[3], N: part.N}}
-		if x.Pairs && part.Values != 0 && x.KeyBytes == x.ValueBytes && (x.KeyBytes == 4 || x.KeyBytes == 8) {
+		if x.paired(part) {
 			first.Paired, second.Paired, o.Paired = pairedOut, pairedIn|pairedOut, pairedIn
 		}
 		if x.Positions {
@@ -285,22 +286,37 @@ func (k Partitioner) inTwoPasses(st *device.Stream, w Within, large, small devic
 	return true, k.RunWithin(st, w, small, second, params)
 }
 
-// InSmallParts brings a batch in the order of many small parts of the table, of partRows rows on average, piece by
-// piece, in two passes. Then all rows of a key are in one part. It calls last for each piece, with the rows in that
-// order, Starts, and other columns to write to; there is a column for values of outBytes even if the batch has no
-// values. done is false if there is too little memory: then nothing was queued. InSmallParts does not wait. The caller
-// is in Writing. Cost: keys are read four times, and all columns are read and written twice, in streams.
-func (k Partitioner) InSmallParts(f *Frame, st *device.Stream, w Within, x Placement, b Rows, outBytes, partRows int64, last func(rows Partition) error) (done bool, err error) {
+// paired tells whether rows become pairs.
+func (x *Placement) paired(b Rows) bool {
+	return x.Pairs && b.Values != 0 && x.KeyBytes == x.ValueBytes && (x.KeyBytes == 4 || x.KeyBytes == 8)
+}
+
+// PartsOf is for InSmallParts: so many parts that they have so many rows on average.
+func PartsOf(partRows int64) func(rows int64) int64 {
+	return func(rows int64) int64 { return (rows + partRows - 1) / partRows }
+}
+
+// InSmallParts brings a batch in the order of so many parts of the table, or a few more, piece by piece, in two passes, or in one where x says that
+// they are few enough. Then all rows of a key are in one part. It calls last for each piece, with the rows in that order, Starts, and other columns to
+// write to; there is a column for values of outBytes even if the batch has no values. Pairs, if x asks for them, are at Keys, and Paired says so. done
+// is false if there is too little memory: then nothing was queued. InSmallParts does not wait. The caller is in Writing. Cost: keys are read three or
+// four times, and all columns are read and written twice, in streams; in one pass, keys twice, and columns once.
+func (k Partitioner) InSmallParts(f *Frame, st *device.Stream, w Within, x Placement, b Rows, outBytes int64, parts func(rows int64) int64, last func(rows Partition) error) (done bool, err error) {
 	columns := [3]int64{int64(x.KeyBytes), max(int64(x.ValueBytes), outBytes), 0}
 	if x.Positions {
 		columns[2] = 4
 	}
-	parts := func(rows int64) int64 { // in each pass
-		return min(max(int64(math.Ceil(math.Sqrt(float64(rows)/float64(partRows)))), 1), MaxParts)
+	passes := func(rows int64) (larger, within int64) { // parts of the first pass, and of each of them in the second, if there is one
+		n := max(parts(rows), 1)
+		if n <= x.OnePass {
+			return n, 0
+		}
+		n = min(int64(math.Ceil(math.Sqrt(float64(n)))), MaxParts)
+		return n, n
 	}
 	place := func(piece int64) (at [2][3]uint64, few, many int, end int64) {
-		n := int(parts(piece))
-		few, many = PartitionWords(n), PartitionWords(n*n)
+		larger, within := passes(piece)
+		few, many = PartitionWords(int(larger)), PartitionWords(int(larger*within))
 		end = Align(8*int64(few)) + Align(8*int64(many))
 		for side := range at {
 			for i, bytes := range columns {
@@ -318,10 +334,16 @@ func (k Partitioner) InSmallParts(f *Frame, st *device.Stream, w Within, x Place
 	at, few, many, _ := place(piece)
 	large := device.View[uint64](mem.Mem, 0, few)
 	small := device.View[uint64](mem.Mem, int(Align(8*int64(few))), many)
+	most, inTwo := passes(piece)
 	for first := int64(0); first < b.N; first += piece {
 		part := b.Part(Part{First: uint64(first), N: uint64(min(piece, b.N-first))}, x.KeyBytes, x.ValueBytes)
-		n := uint64(parts(piece))
-		r := Partition{Keys: part.Keys, Values: part.Values, N: uint64(part.N), First: uint64(first), Parts: n}
+		n := most
+		if part.N < piece { // the last one, in as many passes
+			if n = max(min(parts(part.N), most), 1); inTwo > 0 {
+				n = min(int64(math.Ceil(math.Sqrt(float64(max(parts(part.N), 1))))), most)
+			}
+		}
+		r := Partition{Keys: part.Keys, Values: part.Values, N: uint64(part.N), First: uint64(first), Parts: uint64(n)}
 		to := func(side int) {
 			r.OutKeys = mem.Mem.Addr() + at[side][0]
 			if r.OutValues = 0; columns[1] > 0 {
@@ -332,21 +354,39 @@ func (k Partitioner) InSmallParts(f *Frame, st *device.Stream, w Within, x Place
 			}
 		}
 		from := func() {
-			r.Keys, r.Positions, r.Parts, r.Within = r.OutKeys, r.OutPositions, n*n, n
+			r.Keys, r.Positions = r.OutKeys, r.OutPositions
 			if r.Values != 0 {
 				r.Values = r.OutValues
 			}
+			if x.paired(part) {
+				r.Paired = pairedIn
+			}
 		}
 		to(0)
-		first := r
-		from()
-		to(1)
-		if _, err := k.inTwoPasses(st, w, large, small, first, r, x.Params, nil); err != nil {
+		if x.paired(part) {
+			r.Paired = pairedOut
+		}
+		counters := large
+		if inTwo == 0 {
+			err = k.Run(st, large, r, x.Params)
+			from()
+			to(1)
+		} else {
+			first := r
+			from()
+			to(1)
+			r.Parts, r.Within, counters = uint64(n*n), uint64(n), small
+			if x.paired(part) {
+				r.Paired |= pairedOut
+			}
+			_, err = k.inTwoPasses(st, w, large, small, first, r, x.Params, nil)
+			from()
+			to(0)
+		}
+		if err != nil {
 			return true, err
 		}
-		from()
-		to(0)
-		r.Starts = small.Addr() + 8*r.Parts
+		r.Starts = counters.Addr() + 8*r.Parts
 		if err := last(r); err != nil {
 			return true, err
 		}
@@ -375,7 +415,7 @@ const groupRows = 1400
 // another, and all are in the order of the table's regions: see InSmallParts. Additional cost: all columns are read and
 // written once more.
 func (k Partitioner) Grouped(f *Frame, st *device.Stream, g Grouper, x Placement, p Placing, b Rows) (done bool, err error) {
-	return k.InSmallParts(f, st, g.Within, x, b, int64(x.ValueBytes), groupRows, func(r Partition) error {
+	return k.InSmallParts(f, st, g.Within, x, b, int64(x.ValueBytes), PartsOf(groupRows), func(r Partition) error {
 		if err := g.group.Launch(st, k.grid(r, g.group), x.Params(r)); err != nil {
 			return err
 		}

@@ -1,0 +1,372 @@
+package warpcore
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
+	"github.com/warpmap/warpmap/internal/testenv"
+	"github.com/warpmap/warpmap/kernel"
+	"github.com/warpmap/warpmap/table"
+)
+
+// inSums has rows of one key combined before they go in, so many at once: in blocks with room for few keys, of parts that one pass makes, or two, as are more than so many.
+func inSums(c *core, shared, onePass, pieceRows int64) {
+	c.regions = tinyRegions
+	c.regions.PieceRows = pieceRows
+	c.repeated, c.trusted = true, 1<<40
+	c.combining.shared, c.combining.onePass = shared, onePass
+}
+
+// sumsOf makes a batch in which most keys come several times. Some come very often, apart or beside one another, some are reserved, and all marks of a
+// free entry are among them.
+func sumsOf(rng *rand.Rand, n int) []uint32 {
+	keys, hot := make([]uint32, n), rng.IntN(3)
+	for i := range keys {
+		keys[i] = kernel.Fmix32(uint32(rng.IntN(n / 3)))
+		switch {
+		case i%50 < 2:
+			keys[i] = ^uint32(rng.IntN(4))
+		case hot == 1 && i%3 > 0, hot == 2 && i > n/2 && i%8 > 0:
+			keys[i] = 77
+		case i%40 == 7:
+			keys[i] = 0
+		case i%40 > 30:
+			keys[i] = keys[i-1]
+		}
+	}
+	return keys
+}
+
+// widened makes keys of K of those that sumsOf gives: reserved ones of reserved ones.
+func widened[K uint32 | uint64](keys []uint32) []K {
+	wide := make([]K, len(keys))
+	for i, k := range keys {
+		if wide[i] = K(k) * (^K(0) / math.MaxUint32); k > ^uint32(8) {
+			wide[i] = ^K(^k)
+		}
+	}
+	return wide
+}
+
+// sumsHistory updates a map batch by batch beside a Go map. draw gives values; those of noKey are all the same one, which stands for no sum yet.
+func sumsHistory[K uint32 | uint64, V uint32 | int32 | float32 | uint64 | int64 | float64](d *device.Device, o Options, op table.Combine, shared, onePass int64, seed uint64, rows, rounds int,
+	draw func(rng *rand.Rand) V, none V) error {
+	const noKey = 12345
+	m, err := New[K, V](d, o)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	inSums(m.core, shared, onePass, int64(rows)/2)
+	rng, model := rand.New(rand.NewPCG(seed, 3)), map[K]V{}
+	for round := range rounds {
+		keys := widened[K](sumsOf(rng, rows+rng.IntN(100)))
+		// What is known of how many keys there are: nothing, about how many, or far too few.
+		m.core.distinct, m.core.seen = int64(len(keys)/3), int64(round%3*len(keys))
+		if round%3 == 2 {
+			m.core.distinct = 5
+		}
+		values := make([]V, len(keys))
+		for i := range keys {
+			if values[i] = draw(rng); i%30 == 4 {
+				keys[i], values[i] = noKey, none
+			}
+		}
+		if err := m.Update(keys, values, op); err != nil {
+			return fmt.Errorf("round %d: %w", round, err)
+		}
+		for i, k := range keys {
+			old, in := model[k]
+			v := values[i]
+			switch {
+			case !in:
+				model[k] = v
+			case op == table.Add:
+				model[k] = old + v
+			case op == table.Min && v < old, op == table.Max && v > old:
+				model[k] = v
+			case op == table.And:
+				model[k] = V(uint64(old) & uint64(v))
+			case op == table.Or:
+				model[k] = V(uint64(old) | uint64(v))
+			}
+		}
+		if err := sameSums(m, model); err != nil {
+			return fmt.Errorf("round %d: %w", round, err)
+		}
+	}
+	return nil
+}
+
+// sameSums compares a table with a model; a value that is no number is like another.
+func sameSums[K uint32 | uint64, V comparable](m interface {
+	All() ([]K, []V, error)
+	Check() error
+}, model map[K]V) error {
+	keys, values, err := m.All()
+	if err = errors.Join(err, m.Check()); err != nil {
+		return err
+	}
+	for i, k := range keys {
+		want, in := model[k]
+		if v := values[i]; !in || v != want && (v == v || want == want) {
+			return fmt.Errorf("key %#x has %v (want %v, %t)", k, v, want, in)
+		}
+	}
+	if len(keys) != len(model) {
+		return fmt.Errorf("%d keys (want %d)", len(keys), len(model))
+	}
+	return nil
+}
+
+// countsHistory counts keys, once each or so many times that some counts come to the largest there is.
+func countsHistory(d *device.Device, shared, onePass int64, seed uint64, rows, rounds int) error {
+	c, err := NewCounter[uint32, uint32](d, CounterOptions{Options: Options{Options: table.Options{Seed: seed}}})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	inSums(c.core, shared, onePass, int64(rows)/2)
+	rng, model := rand.New(rand.NewPCG(seed, 4)), map[uint32]uint32{}
+	for round := range rounds {
+		keys, over := sumsOf(rng, rows+rng.IntN(100)), false
+		counts := make([]uint32, len(keys))
+		for i := range keys {
+			if counts[i] = 1; round%2 == 1 {
+				counts[i] = rng.Uint32N(5)
+				if rng.IntN(100) == 0 {
+					counts[i] = ^uint32(0) - rng.Uint32N(3)
+				}
+			}
+			sum := uint64(model[keys[i]]) + uint64(counts[i])
+			over = over || sum > math.MaxUint32
+			model[keys[i]] = uint32(min(sum, math.MaxUint32))
+		}
+		if round%2 == 0 {
+			err = c.Add(keys)
+		} else {
+			err = c.AddCounts(keys, counts)
+		}
+		if errors.Is(err, table.ErrOverflow) != over || err != nil && !over {
+			return fmt.Errorf("round %d: %v (too large: %t)", round, err, over)
+		}
+		if err := sameSums(c, model); err != nil {
+			return fmt.Errorf("round %d: %w", round, err)
+		}
+	}
+	return nil
+}
+
+// What an operation needs to be tried: its values, and one that stands for no sum yet.
+type sumsCase struct {
+	name string
+	run  func(d *device.Device, o Options, shared, onePass int64, seed uint64, rows, rounds int) error
+}
+
+func sumsCaseOf[K uint32 | uint64, V uint32 | int32 | float32 | uint64 | int64 | float64](name string, op table.Combine, draw func(rng *rand.Rand) V, none V) sumsCase {
+	return sumsCase{name, func(d *device.Device, o Options, shared, onePass int64, seed uint64, rows, rounds int) error {
+		return sumsHistory[K](d, o, op, shared, onePass, seed, rows, rounds, draw, none)
+	}}
+}
+
+func sumsCases() []sumsCase {
+	float := func(rng *rand.Rand) float32 {
+		if rng.IntN(12) == 0 {
+			return float32(math.Inf(rng.IntN(2)*2 - 1))
+		}
+		return float32(rng.IntN(4000) - 2000)
+	}
+	return []sumsCase{
+		sumsCaseOf[uint32]("add u32", table.Add, (*rand.Rand).Uint32, 0),
+		sumsCaseOf[uint64]("add u64", table.Add, (*rand.Rand).Uint64, 0),
+		sumsCaseOf[uint32]("min f32", table.Min, float, math.Float32frombits(^uint32(0xabcd))),
+		sumsCaseOf[uint32]("add f32", table.Add, func(rng *rand.Rand) float32 { return float32(rng.IntN(4000) - 2000) }, 0),
+		sumsCaseOf[uint32]("max i32", table.Max, func(rng *rand.Rand) int32 { return int32(rng.Uint32()) }, math.MinInt32),
+		sumsCaseOf[uint32]("and u32", table.And, func(rng *rand.Rand) uint32 { return rng.Uint32() | rng.Uint32() }, math.MaxUint32),
+		sumsCaseOf[uint32]("min i64", table.Min, func(rng *rand.Rand) int64 { return int64(rng.Uint64()) }, math.MaxInt64),
+		sumsCaseOf[uint32]("or u64", table.Or, func(rng *rand.Rand) uint64 { return rng.Uint64() & rng.Uint64() & rng.Uint64() }, 0),
+		sumsCaseOf[uint32]("max f64", table.Max, func(rng *rand.Rand) float64 { return float64(float(rng)) }, math.Float64frombits(^uint64(0xabcd))),
+		sumsCaseOf[uint32]("min u32", table.Min, (*rand.Rand).Uint32, math.MaxUint32),
+		sumsCaseOf[uint32]("add f64", table.Add, func(rng *rand.Rand) float64 { return float64(rng.IntN(4000)) - 2000 }, 0),
+	}
+}
+
+// Rows that are combined first leave what others leave, whatever the operation, and however few keys have room in a block.
+func TestCombinedRows(t *testing.T) {
+	onDevices(t, func(t *testing.T, d *device.Device) {
+		for i, x := range testenv.Some(sumsCases(), 3) {
+			t.Run(x.name, func(t *testing.T) {
+				for j, shared := range []int64{4 << 10, 12 << 10, 1 << 15} {
+					onePass := []int64{1, 3, frame.MaxParts}[(i+j)%3]
+					o := Options{Options: table.Options{Capacity: []int{0, 1800}[j%2], Seed: uint64(i)}}
+					if err := x.run(d, o, shared, onePass, uint64(j), 1500, 4); err != nil {
+						t.Fatalf("%d bytes, %d parts in one pass: %v", shared, onePass, err)
+					}
+				}
+			})
+		}
+		t.Run("counts", func(t *testing.T) {
+			for j, shared := range []int64{4 << 10, 12 << 10, 1 << 15} {
+				if err := countsHistory(d, shared, []int64{1, 3, frame.MaxParts}[j], uint64(j), 1500, 4); err != nil {
+					t.Fatalf("%d bytes: %v", shared, err)
+				}
+			}
+		})
+		if d.Info().CUDA() { // as much shared memory as there is, and parts that blocks share
+			for i, x := range testenv.Some(sumsCases(), 2) {
+				must(t, x.run(d, Options{Options: table.Options{Capacity: 1 << 18}}, d.Info().Shared, frame.MaxParts, uint64(i), 600_000, 3))
+			}
+			must(t, countsHistory(d, d.Info().Shared, frame.MaxParts, 9, 600_000, 4))
+		}
+	})
+}
+
+// Batches that may need more room than a table has go in at once, if what is left of them fits, and grow it no more than others do. If it does not, they
+// go in as others.
+func TestSumsThatFit(t *testing.T) {
+	onDevices(t, func(t *testing.T, d *device.Device) {
+		for _, maxBytes := range []int64{0, 20 << 10} {
+			m, err := New[uint32, uint32](d, Options{Options: table.Options{Capacity: 1600, MaxBytes: maxBytes, Seed: 3}})
+			must(t, err)
+			inSums(m.core, 8<<10, 2, 1200)
+			rng, model, slots := rand.New(rand.NewPCG(1, 8)), map[uint32]uint32{}, m.core.capacity()
+			update := func(n, keys int, expected int64) (full *table.FullError) {
+				t.Helper()
+				k, v := make([]uint32, n), make([]uint32, n)
+				for i := range k {
+					if k[i], v[i] = kernel.Fmix32(uint32(rng.IntN(keys))), rng.Uint32(); i%100 == 3 {
+						k[i] = ^uint32(i % 3)
+					}
+				}
+				m.core.distinct, m.core.seen, m.core.repeated, m.core.trusted = expected, int64(n), true, 1<<40
+				err := m.Update(k, v, table.Add)
+				if err != nil && !errors.As(err, &full) {
+					t.Fatal(err)
+				}
+				refused := map[int]bool{}
+				if full != nil {
+					for _, i := range full.Positions {
+						refused[i] = true
+					}
+				}
+				for i, k := range k {
+					if !refused[i] {
+						model[k] += v[i]
+					}
+				}
+				for i := range refused {
+					if _, in := model[k[i]]; in {
+						t.Fatalf("position %d is refused, and its key is in", i)
+					}
+				}
+				must(t, sameSums(m, model))
+				return full
+			}
+			took := func() bool { return m.core.trusted < 1<<40 && m.core.seen <= m.core.regions.PieceRows }
+			if full := update(5000, 700, 700); full != nil || !took() || m.core.capacity() != slots {
+				t.Errorf("%d bytes: 703 keys: %v, at once: %t, %d slots of %d", maxBytes, full, took(), m.core.capacity(), slots)
+			}
+			if full := update(5000, 1550, 800); full != nil || !took() || m.core.capacity() != slots {
+				t.Errorf("%d bytes: 1553 keys in all: %v, at once: %t, %d slots of %d", maxBytes, full, took(), m.core.capacity(), slots)
+			}
+			if full := update(5000, 900, 5000); full != nil || took() {
+				t.Errorf("%d bytes: many keys were expected: %v, at once: %t", maxBytes, full, took())
+			}
+			for range 8 { // a few new keys each, until the table is as full as it should be
+				if full := update(400, 1700, 350); full != nil || !took() {
+					t.Errorf("%d bytes: few rows: %v, at once: %t", maxBytes, full, took())
+				}
+			}
+			if _, err := m.Len(); err != nil || len(model) <= 1610 || maxBytes == 0 && m.core.filled > m.core.limit() {
+				t.Errorf("%d keys, %d slots are filled, and %d should be at most: %v", len(model), m.core.filled, m.core.limit(), err)
+			}
+			if full := update(9000, 4000, 100); (full != nil) != (maxBytes > 0) {
+				t.Errorf("%d bytes: 4000 keys: %v", maxBytes, full)
+			}
+			must(t, m.Close())
+		}
+	})
+}
+
+func TestCombinedRowsUnderStress(t *testing.T) {
+	cases := sumsCases()
+	stress := func(seed uint64, of string) error {
+		d, rows := openFor(t, "cpu", device.WithStress(seed)), 700
+		if seed%4 == 3 { // more in a piece than a block takes at a time
+			rows = 5000
+		}
+		for i, x := range cases {
+			if of == "" && i != int(seed)%len(cases) || of != "" && of != x.name {
+				continue
+			}
+			o := Options{Options: table.Options{Capacity: []int{0, 900}[seed%2], Seed: seed}, InsertGroup: []int{1, 4}[seed/2%2]}
+			if err := x.run(d, o, int64(3<<10+seed%3<<10), int64(seed%4), seed, rows, 3); err != nil {
+				return err
+			}
+		}
+		if of == "" && seed%3 == 0 || of == "counts" {
+			return countsHistory(d, int64(3<<10+seed%3<<10), int64(seed%4), seed, rows, 4)
+		}
+		return nil
+	}
+	t.Run("seeds", func(t *testing.T) {
+		for seed := range uint64(testenv.Seeds(30)) {
+			if err := stress(seed, ""); err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+		}
+	})
+	text := updateCU
+	defer func() { updateCU = text }()
+	for name, c := range map[string]struct{ of, old, now string }{
+		"two keys take one entry":                 {"add u32", "key there = cas(&keys[j], (key)C::EMPTY, x);", "key there = load_relaxed(&keys[j]); keys[j] = x;"},
+		"what others put is not seen":             {"add u32", "if (there == C::EMPTY || there == x) return j;", "if (there == C::EMPTY) return j; if (there == x) return e;"},
+		"a row that finds no entry is lost":       {"add u32", "if (e == NONE) return false;", "if (e == NONE) return true;"},
+		"a row that finds no entry is twice":      {"add u32", "if (e == NONE) return false;", "if (e == NONE) return e = 0, add(&sums[0], value), false;"},
+		"the key of free entries is lost":         {"add u32", "keys[entries] = (key)(C::EMPTY - 1);", ""},
+		"it is given out as it stands":            {"add u32", "e == entries ? (key)C::EMPTY : keys[e]", "keys[e]"},
+		"the last entry is not given out":         {"add u32", "return e <= entries && keys[e]", "return e < entries && keys[e]"},
+		"entries are not cleared":                 {"add u32", "            keys[e] = C::EMPTY;\n", "            if (e % 7 || !sums[e]) keys[e] = C::EMPTY;\n"},
+		"sums are not cleared":                    {"add u32", "            sums[e] = NO_SUM;\n", "            if (keys[e] == C::EMPTY && !sums[e]) sums[e] = NO_SUM;\n"},
+		"rows gathered stay":                      {"add u32", "return on && (!mine || lane == first);", "return on;"},
+		"rows gathered are not one":               {"add u32", "if (mine) value = sum;", ""},
+		"gathered by others":                      {"add u32", "number_bits sum = mine ? value : NO_SUM;", "number_bits sum = value;"},
+		"gathered counts are ones":                {"counts", "sum = (number_bits)popcount(same);", "sum = 1;"},
+		"counts too large together are forgotten": {"counts", "warp.any(more)) return on;", "warp.any(more)) return on && !mine;"},
+		"counts too large are forgotten":          {"counts", "return count_if_it_fits(to, ones ? 0 : *(volatile number_bits*)to, value, ones);", "return count_if_it_fits(to, ones ? 0 : *(volatile number_bits*)to, value, ones), true;"},
+		"the first of a minimum is 0":             {"min u32", "WARPMAP_COMBINE == BY_MIN ? (SIGNED ? HIGHEST_BIT - 1 : ALL_BITS)", "WARPMAP_COMBINE == BY_MIN ? 0"},
+		"of a maximum, too":                       {"max i32", "WARPMAP_COMBINE == BY_MAX ? (SIGNED ? HIGHEST_BIT : 0)", "WARPMAP_COMBINE == BY_MAX ? 0"},
+		"of floats, too":                          {"min f32", "if (STANDS_IN && sum == NO_SUM) return v;", ""},
+		"what stands for no sum is one":           {"min f32", "if (STANDS_IN && value == NO_SUM) return false;", "if (STANDS_IN && value == NO_SUM) return true;"},
+		"a part ends a row early":                 {"add u32", "u32 n = (u32)(to - from);", "u32 n = (u32)(to - from) - (to - from > 1 && to < r.n);"},
+		"long parts end":                          {"add u32", "if (from < row) from = row;", "to = 0; continue;"},
+		"long parts go on from their beginning":   {"add u32", "from = starts[part] + p.most;", "from = starts[part];"},
+		"they go on beyond their end":             {"add u32", "to = starts[part + 1];\n            if (to > row", "to = r.n;\n            if (to > row"},
+		"large parts are twice":                   {"add u32", "if ((to - from > p.most / 8 * 5) != large) continue;", "if (to - from <= p.most / 8 * 5 && large) continue;"},
+		"large parts are left out":                {"add u32", "if ((to - from > p.most / 8 * 5) != large) continue;", "if (to - from > p.most / 8 * 5 || large) continue;"},
+		"warps give out in one place":             {"add u32", "u64 all, to = block_scan(warp.rank() == 0 ? n : 0, all);", "u64 all, to = block_scan(warp.rank() == 0 ? n : 0, all); if (to) to -= 1;"},
+		"rows are asked for twice":                {"add u32", "if (step < n - i) ask(first, i + step, n);", ""},
+		"blocks do not wait for one another":      {"add u32", "        combined.put_all(from, n);\n        block_sync();\n", "        combined.put_all(from, n);\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer func() { updateCU = text }()
+			if n := strings.Count(text, c.old); n != 1 {
+				t.Fatalf("the kernels have %d times\n%s", n, c.old)
+			}
+			updateCU = strings.Replace(text, c.old, c.now, 1)
+			for seed := range uint64(40) {
+				if err := stress(seed, c.of); err != nil {
+					t.Logf("seed %d: %.200v", seed, err)
+					return
+				}
+			}
+			t.Fatal("no seed finds the defect")
+		})
+	}
+}
