@@ -465,9 +465,12 @@ type joiner struct {
 	payload []int    // build columns of the output
 	takers  []*taker // theirs
 	starts  []int64  // the first row of each build chunk, and the end
-	index   matcher
-	taken   int64    // rows that came out, where there is a limit
-	seen    []uint32 // a bit for each representative that was found, where build rows without a match come out
+	// stretches has the chunk of each 2^stretchBits-th build row
+	stretches []int32
+	index     matcher
+	beside    int      // how many blocks are looked up at a time
+	taken     int64    // rows that came out, where there is a limit
+	seen      []uint32 // a bit for each representative that was found, where build rows without a match come out
 }
 
 func (j *joiner) run(ctx context.Context, build, probe array.RecordReader) (err error) {
