@@ -29,6 +29,8 @@ type csvFile struct {
 	seen    []atomic.Int32 // what the fields of each column are, as far as they were seen
 	body    int64          // where the rows begin
 	lines   int64          // before them
+	strips  [][]int        // columns that are read as strips, for an output with that delimiter
+	between byte
 }
 
 // tokens are used again by later blocks.
@@ -48,7 +50,7 @@ func openCSV(src textSource, as dialect, types Types) (*textFile, error) {
 		return nil, err
 	}
 	rest := io.MultiReader(bytes.NewReader(seen[f.body:]), in)
-	out := &textFile{columns: columnsOf(f.names, types), read: f.read}
+	out := &textFile{columns: columnsOf(f.names, types), csv: f, read: f.read}
 	f.seen, f.given = make([]atomic.Int32, len(f.names)), given(out.columns)
 	for i, given := range f.given {
 		if given {
@@ -219,7 +221,7 @@ func (f *csvFile) read(types []arrow.DataType, schema *arrow.Schema) (next func(
 	return records(schema, f.lines, block), func() { end(); in.Close() }, nil
 }
 
-// columns makes the columns of a block that have a type.
+// columns makes the columns of a block that have a type, and its strips.
 func (f *csvFile) columns(t *csvTokens, types []arrow.DataType, column func(t *csvTokens, c int,
 	typ arrow.DataType) (arrow.Array, error)) (*textBatch, error) {
 	out := &textBatch{}
@@ -230,6 +232,13 @@ func (f *csvFile) columns(t *csvTokens, types []arrow.DataType, column func(t *c
 		a, err := column(t, c, typ)
 		if err != nil {
 			return nil, ofColumn(err, f.names[c])
+		}
+		out.columns = append(out.columns, a)
+	}
+	for _, columns := range f.strips {
+		a, err := t.strip(columns, f.between)
+		if err != nil {
+			return nil, err
 		}
 		out.columns = append(out.columns, a)
 	}

@@ -203,6 +203,7 @@ type tuning struct {
 	shares int     // of memory: a batch takes one at most; 0 for batchShare
 	makers *makers // opens tables; nil for the module's own
 	pinned int     // as opener's; 0 where the device says it
+	apart  bool    // no columns are strips
 }
 
 // Progress tells how far a join has come.
@@ -313,6 +314,9 @@ func run(ctx context.Context, d *device.Device, o Options, t tuning) (Summary, e
 	if err != nil {
 		return Summary{}, err
 	}
+	if f, _ := o.writeOptions().format(o.Out); (f == CSV || f == TSV) && !o.Count && !t.apart {
+		plan = plan.inStrips(build, probe, map[Format]byte{CSV: ',', TSV: '\t'}[f])
+	}
 	j := newJoiner(devicesOf(d, o), o, t)
 	way, err := j.way(build, probe, plan)
 	if err != nil {
@@ -345,7 +349,9 @@ func (j *joiner) toFile(ctx context.Context, build, probe *Reader, plan *output,
 			as.columns[i] = nil // written as what Arrow makes of it
 		}
 	}
-	out, err := create(j.Out, plan.schema, j.writeOptions(), as)
+	to := j.writeOptions()
+	to.widths = plan.widths
+	out, err := create(j.Out, cmp.Or(plan.written, plan.schema), to, as)
 	if err != nil {
 		return err
 	}

@@ -142,7 +142,7 @@ func (r *Reader) liveText(c *csvFile, o Options, build *Reader) {
 			}
 		}
 	}
-	r.text = &textFile{columns: columns, rows: -1, fields: true, read: c.read}
+	r.text = &textFile{columns: columns, rows: -1, csv: c, read: c.read}
 	r.live, r.close = c.live, func() error { c.live.stop(); return nil }
 	r.typed(columns)
 }
