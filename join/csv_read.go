@@ -24,7 +24,8 @@ type csvFile struct {
 	names []string
 	given []bool // columns whose types were given
 	live  *live  // where set, it comes from there, and can be read once
-	// allowed is what the fields of live columns may be that have a type that was not given; 0 for others
+	// allowed is what the fields may be of columns that are live, or were glanced at, and have a type that was not given;
+	// 0 for others, and nil where all fields were seen
 	allowed []int
 	seen    []atomic.Int32 // what the fields of each column are, as far as they were seen
 	body    int64          // where the rows begin
@@ -38,7 +39,8 @@ var tokens = sync.Pool{New: func() any { return new(csvTokens) }}
 
 // openCSV reads CSV to its end and finds the columns, what made each its type where none is given, and the number of
 // rows.
-func openCSV(src textSource, as dialect, types Types) (*textFile, error) {
+// Where key is set, a glance at the first rows is enough: all other columns are text, and the number of rows is unknown.
+func openCSV(src textSource, as dialect, types Types, key func(name string) bool) (*textFile, error) {
 	f := &csvFile{src: src, as: as}
 	in, err := src()
 	if err != nil {
@@ -49,13 +51,21 @@ func openCSV(src textSource, as dialect, types Types) (*textFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	rest := io.MultiReader(bytes.NewReader(seen[f.body:]), in)
+	rest := rejoin(seen[f.body:], in)
 	out := &textFile{columns: columnsOf(f.names, types), csv: f, read: f.read}
 	f.seen, f.given = make([]atomic.Int32, len(f.names)), given(out.columns)
 	for i, given := range f.given {
 		if given {
 			f.seen[i].Store(csvText) // nobody asks
 		}
+	}
+	if key != nil {
+		first, enough, err := f.glance(rest, out, key)
+		if err != nil || enough {
+			out.rows = -1
+			return out, err
+		}
+		rest = rejoin(first, rest)
 	}
 	next, stop := f.inBlocks(rest, f.classes)
 	defer stop()
@@ -193,10 +203,7 @@ func (f *csvFile) read(types []arrow.DataType, schema *arrow.Schema) (next func(
 	stop func(), err error) {
 	if f.live != nil {
 		block, end := f.inBlocks(f.live, func(t *csvTokens) (*textBatch, error) {
-			if !utf8.Valid(t.b) {
-				return nil, f.notText(t)
-			}
-			return f.columns(t, types, f.liveColumn)
+			return f.checked(t, types, f.liveColumn)
 		})
 		return records(schema, f.lines, block), func() { f.live.stop(); end() }, nil
 	}
@@ -214,6 +221,9 @@ func (f *csvFile) read(types []arrow.DataType, schema *arrow.Schema) (next func(
 		return nil, nil, err
 	}
 	block, end := f.inBlocks(in, func(t *csvTokens) (*textBatch, error) {
+		if f.allowed != nil {
+			return f.checked(t, types, f.glanced)
+		}
 		return f.columns(t, types, func(t *csvTokens, c int, typ arrow.DataType) (arrow.Array, error) {
 			return csvColumn(t, c, typ, f.given[c])
 		})

@@ -231,6 +231,8 @@ type textFile struct {
 	columns []textColumn
 	rows    int64
 	csv     *csvFile // where it is one
+	// rowBytes is the mean length of the first rows, if no more were looked at; else 0
+	rowBytes float64
 	// read reads the columns that have a type.
 	read func(types []arrow.DataType, schema *arrow.Schema) (next func() (arrow.RecordBatch, error), stop func(),
 		err error)
@@ -298,7 +300,21 @@ func (r *Reader) openText(f *os.File, format Format, text TextOptions) error {
 	if format == JSONL {
 		r.text, err = openJSON(src, text.Types)
 	} else {
-		r.text, err = openCSV(src, text.dialect(format), text.Types)
+		about, err := f.Stat()
+		if err != nil {
+			return err
+		}
+		key := text.key
+		if packing, err := files.PackingIn(f); err != nil || packing != "" {
+			key = nil // nobody knows how much it is
+		}
+		r.text, err = openCSV(src, text.dialect(format), text.Types, key)
+		if err != nil {
+			return err
+		}
+		if r.text.rowBytes > 0 {
+			size.Store(about.Size())
+		}
 	}
 	if err != nil {
 		return err

@@ -283,24 +283,43 @@ func run(ctx context.Context, d *device.Device, o Options, t tuning) (Summary, e
 	if err := once(slices.Concat(buildFiles, probeFiles)); err != nil {
 		return Summary{}, err
 	}
+	sum, err := runGlancing(ctx, d, o, t, buildFiles, probeFiles)
+	sum.Total = time.Since(start).Seconds()
+	return sum, err
+}
+
+// runOnce opens the inputs, with a glance where that is told, and joins them. It tells whether types are from a glance.
+// The devices are those of an earlier run, or are opened; closing them is left to the caller.
+func runOnce(ctx context.Context, d *device.Device, o Options, t tuning, buildFiles, probeFiles []inputFile, glance bool,
+	devices **opening) (s Summary, glanced bool, err error) {
+	glanceAt := func(key func(p Pair) string) {
+		if o.Text.key = nil; glance {
+			o.Text.key = func(name string) bool {
+				return slices.ContainsFunc(o.On, func(p Pair) bool { return key(p) == name })
+			}
+		}
+	}
+	glanceAt(func(p Pair) string { return p.Build })
 	build, err := openFiles(o.BuildFormat, buildFiles, o.Text)
 	if err != nil {
-		return Summary{}, err
+		return s, false, err
 	}
 	defer build.Close()
+	glanceAt(func(p Pair) string { return p.Probe })
 	probe, err := o.openProbe(probeFiles, build)
 	if err != nil {
-		return Summary{}, err
+		return s, build.glancedAt(), err
 	}
 	defer probe.Close()
+	glanced = build.glancedAt() || probe.glancedAt()
 	if err := o.Text.checkUse(build, probe); err != nil {
-		return Summary{}, err
+		return s, glanced, err
 	}
 	if _, err := planKeys(build.Schema(), probe.Schema(), o.On, o.NullsEqual); err != nil {
 		if errors.As(err, new(*OptionError)) {
-			return Summary{}, o.Text.otherDelimiter(err, build, probe)
+			return s, glanced, o.Text.otherDelimiter(err, build, probe)
 		}
-		return Summary{}, ofInput(because(err, build, probe))
+		return s, glanced, ofInput(because(err, build, probe))
 	}
 	if f, _ := o.writeOptions().format(o.Out); (f == CSV || f == TSV) && !o.Count {
 		build.asText(func(name string) bool {
@@ -312,7 +331,7 @@ func run(ctx context.Context, d *device.Device, o Options, t tuning) (Summary, e
 	}
 	plan, err := planOutput(build.Schema(), probe.Schema(), o)
 	if err != nil {
-		return Summary{}, err
+		return s, glanced, err
 	}
 	if f, _ := o.writeOptions().format(o.Out); (f == CSV || f == TSV) && !o.Count && !t.apart {
 		plan = plan.inStrips(build, probe, map[Format]byte{CSV: ',', TSV: '\t'}[f])
@@ -320,11 +339,13 @@ func run(ctx context.Context, d *device.Device, o Options, t tuning) (Summary, e
 	j := newJoiner(devicesOf(d, o), o, t)
 	way, err := j.way(build, probe, plan)
 	if err != nil {
-		return Summary{}, err
+		return s, glanced, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	j.choose(build, probe, cancel)
+	if j.choose(build, probe, *devices, cancel); j.opening != nil {
+		*devices = j.opening
+	}
 	if o.Count {
 		err = j.files(ctx, build, probe, plan, way, nil)
 		if o.Limit > 0 {
@@ -333,11 +354,7 @@ func run(ctx context.Context, d *device.Device, o Options, t tuning) (Summary, e
 	} else {
 		err = j.toFile(ctx, build, probe, plan, way)
 	}
-	if e := j.closeDevice(); e != nil && (err == nil || errors.Is(err, context.Canceled)) {
-		err = e
-	}
-	j.sum.Total = time.Since(start).Seconds()
-	return j.sum, err
+	return j.sum, glanced, err
 }
 
 // toFile joins into o.Out.

@@ -73,17 +73,17 @@ func randomCSV(g *rand.Rand, n int, key func(i int) string, delimiter string, pr
 	return b.String()
 }
 
-// An output of CSV is the same to the byte, whether its columns are strips or stand apart, whatever is in the fields,
-// between them and between the rows, whichever columns come out in which order, and however many blocks are looked up
-// side by side.
+// An output of CSV is the same to the byte, and an error the same, whether its columns are strips or stand apart, and
+// whether types are from all rows or from a glance: whatever is in the fields, between them and between the rows,
+// whichever columns come out in which order, and however many blocks are looked up side by side.
 func TestStripsAndColumnsAreTheSame(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
-	seeds := 150
+	seeds := 60
 	if testenv.Long() {
 		seeds = 3000
 	}
-	rows, strips := 0, 0
+	rows, strips, failed := 0, 0, 0
 	for seed := range uint64(seeds) {
 		g := rand.New(rand.NewPCG(seed, 7))
 		cutInto(t, 1<<(4+g.IntN(8)))
@@ -95,7 +95,20 @@ func TestStripsAndColumnsAreTheSame(t *testing.T) {
 			func(int) string { return fmt.Sprintf("2024-01-%02d", 1+g.IntN(30)) },
 			func(int) string { return []string{"true", "False", ""}[g.IntN(3)] },
 			func(int) string { return fmt.Sprintf(`"k ""%d"`, g.IntN(60)) },
-		}[g.IntN(7)]
+			func(int) string { return fmt.Sprintf("2024-01-02 03:04:%02d", g.IntN(60)) },
+		}[g.IntN(8)]
+		odd := []string{"-7", "007", "1.5", "1e400", "18446744073709551615", "9007199254740993", "x", "", "+1", "2024-01-09",
+			"2024-01-02 03:04:05.000000001", "2024-01-02 03:04:05Z", "0", "-0", "\xff"}[g.IntN(15)]
+		rare := 1 + g.IntN(300) // one key of that many is odd, in some joins
+		all := keys
+		if g.IntN(3) == 0 {
+			all = func(i int) string {
+				if g.IntN(rare) == 0 {
+					return odd
+				}
+				return keys(i)
+			}
+		}
 		delimiter := []string{",", ";", "|"}[max(0, g.IntN(5)-2)]
 		o := onCores(Options{Build: filepath.Join(dir, "b.csv"), Probe: filepath.Join(dir, "p.csv"), On: []Pair{{"k", "k"}},
 			How: How(g.IntN(6)), Threads: 1 + g.IntN(4), NullsEqual: g.IntN(4) == 0})
@@ -103,18 +116,18 @@ func TestStripsAndColumnsAreTheSame(t *testing.T) {
 		if g.IntN(3) == 0 {
 			o.Text.Nulls = []string{"NA", "word"}
 		}
-		b := randomCSV(g, g.IntN(60), keys, delimiter, "b")
-		p := randomCSV(g, g.IntN(400), keys, delimiter, "p")
+		b := randomCSV(g, g.IntN(60), all, delimiter, "b")
+		p := randomCSV(g, g.IntN(400), all, delimiter, "p")
 		put(t, o.Build, b)
 		put(t, o.Probe, p)
 		if g.IntN(3) == 0 {
 			build, probe, err := openBoth(o)
 			if err != nil {
-				t.Fatal(seed, err)
+				continue
 			}
 			schema, err := OutputSchema(build.Schema(), probe.Schema(), o)
 			if err != nil {
-				t.Fatal(seed, err)
+				continue
 			}
 			for _, c := range g.Perm(schema.NumFields())[:1+g.IntN(schema.NumFields())] {
 				o.Select = append(o.Select, schema.Field(c).Name)
@@ -132,7 +145,9 @@ func TestStripsAndColumnsAreTheSame(t *testing.T) {
 			}
 			s, err := runWith(t.Context(), nil, tuned{o, t2})
 			if err != nil {
-				t.Fatalf("seed %d: %v", seed, err)
+				outs = append(outs, err.Error())
+				failed++
+				continue
 			}
 			rows += int(s.OutRows)
 			text, err := os.ReadFile(name)
@@ -146,13 +161,13 @@ func TestStripsAndColumnsAreTheSame(t *testing.T) {
 		}
 		build, probe, err := openBoth(o)
 		if err != nil {
-			t.Fatal(err)
+			continue
 		}
 		build.asText(func(name string) bool { return name == "k" })
 		probe.asText(func(name string) bool { return name == "k" })
 		plan, err := planOutput(build.Schema(), probe.Schema(), o)
 		if err != nil {
-			t.Fatal(err)
+			continue
 		}
 		for _, w := range plan.inStrips(build, probe, ',').widths {
 			strips += w / max(1, w)
@@ -160,8 +175,8 @@ func TestStripsAndColumnsAreTheSame(t *testing.T) {
 		build.Close()
 		probe.Close()
 	}
-	if rows < 400*seeds || strips < seeds {
-		t.Errorf("%d rows and %d strips of %d joins", rows, strips, seeds)
+	if rows < 300*seeds || strips < seeds || failed < seeds/5 {
+		t.Errorf("%d rows and %d strips of %d joins; %d runs failed", rows, strips, seeds, failed)
 	}
 }
 
