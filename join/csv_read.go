@@ -67,6 +67,12 @@ func openCSV(src textSource, as dialect, types Types, key func(name string) bool
 		}
 		rest = rejoin(first, rest)
 	}
+	if plain, ok := in.(plainText); ok {
+		if _, err := plain.Seek(f.body, io.SeekStart); err != nil {
+			return nil, err
+		}
+		rest = plain
+	}
 	next, stop := f.inBlocks(rest, f.classes)
 	defer stop()
 	lines := f.lines
@@ -140,13 +146,15 @@ var bom = []byte("\ufeff")
 // inBlocks brings the blocks of what is behind a header to work, as fields.
 func (f *csvFile) inBlocks(in io.Reader, work func(t *csvTokens) (*textBatch, error)) (next func() (*textBatch, error),
 	stop func()) {
-	return inOrder(unread, func(send func([]byte) bool) error {
+	return inOrder(unread, func(send func(textPart) bool) error {
 		end := func(b []byte) int { return lastRecord(b, f.as) }
 		if f.live != nil {
 			return liveBlocks(f.live, end, send)
 		}
 		return blocks(in, end, send)
-	}, func(b []byte) (*textBatch, error) {
+	}, func(s textPart) (*textBatch, error) {
+		b := s.records
+		defer spare(s.room)
 		t := tokens.Get().(*csvTokens)
 		defer tokens.Put(t)
 		if _, err := t.scan(b, f.as, len(f.names)); err != nil {

@@ -292,29 +292,31 @@ func (r *Reader) openText(f *os.File, format Format, text TextOptions) error {
 	if err != nil {
 		return err
 	}
-	var size atomic.Int64 // of the text, which is read whole for its types
+	packing, err := files.PackingIn(f)
+	if err != nil {
+		return err
+	}
+	var size atomic.Int64 // of the text: what is packed is read whole for its types
 	src := func() (io.ReadCloser, error) {
 		in, err := packed()
 		return &counted{in, &size}, err
 	}
-	if format == JSONL {
-		r.text, err = openJSON(src, text.Types)
-	} else {
+	if packing == "" {
 		about, err := f.Stat()
 		if err != nil {
 			return err
 		}
-		key := text.key
-		if packing, err := files.PackingIn(f); err != nil || packing != "" {
-			key = nil // nobody knows how much it is
+		size.Store(about.Size())
+		src = func() (io.ReadCloser, error) {
+			return plainText{io.NewSectionReader(f, 0, about.Size())}, nil
 		}
-		r.text, err = openCSV(src, text.dialect(format), text.Types, key)
-		if err != nil {
-			return err
-		}
-		if r.text.rowBytes > 0 {
-			size.Store(about.Size())
-		}
+	} else {
+		text.key = nil // nobody knows how much it is
+	}
+	if format == JSONL {
+		r.text, err = openJSON(src, text.Types)
+	} else {
+		r.text, err = openCSV(src, text.dialect(format), text.Types, text.key)
 	}
 	if err != nil {
 		return err

@@ -1,7 +1,9 @@
 package join
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -79,6 +81,9 @@ func randomCSV(g *rand.Rand, n int, key func(i int) string, delimiter string, pr
 func TestStripsAndColumnsAreTheSame(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
+	least := leastKept
+	leastKept, spoiled = 8, true
+	defer func() { leastKept, spoiled = least, false }()
 	seeds := 60
 	if testenv.Long() {
 		seeds = 3000
@@ -177,6 +182,74 @@ func TestStripsAndColumnsAreTheSame(t *testing.T) {
 	}
 	if rows < 300*seeds || strips < seeds || failed < seeds/5 {
 		t.Errorf("%d rows and %d strips of %d joins; %d runs failed", rows, strips, seeds, failed)
+	}
+}
+
+// The parts of a text that several goroutines read are whole records, and all of them are the text, however long its
+// records and the parts are.
+func TestPartsOfText(t *testing.T) {
+	least := leastKept
+	leastKept, spoiled = 8, true
+	defer func() { leastKept, spoiled = least, false }()
+	seeds := 50
+	if testenv.Long() {
+		seeds = 3000
+	}
+	as := dialect{delimiter: ',', quote: '"'}
+	for seed := range uint64(seeds) {
+		g := rand.New(rand.NewPCG(seed, 8))
+		cutInto(t, 1<<(6+g.IntN(7)))
+		var text []byte
+		most := 1 << (6 + g.IntN(9))
+		for range g.IntN(30) {
+			n := g.IntN(most)
+			switch g.IntN(3) {
+			case 0:
+				text = append(text, strings.Repeat("x", n)+"\n"...)
+			case 1:
+				text = append(text, "7,\""+strings.Repeat("\n", n)+"\"\n"...)
+			case 2:
+				text = append(text, "8,\""+strings.Repeat("\"\"", n/2)+"\"\r\n"...)
+			}
+		}
+		if g.IntN(2) == 0 {
+			text = append(text, "the end"...)
+		}
+		from := g.IntN(len(text) + 1)
+		for from > 0 && lastRecord(text[:from], as) != from {
+			from--
+		}
+		in := plainText{io.NewSectionReader(bytes.NewReader(text), 0, int64(len(text)))}
+		if _, err := in.Seek(int64(from), io.SeekStart); err != nil {
+			t.Fatal(err)
+		}
+		var parts []textPart
+		var all []byte
+		stop, stops := -1, g.IntN(4) == 0
+		if stops {
+			stop = 1 + g.IntN(5)
+		}
+		err := plainBlocks(in, func(b []byte) int { return lastRecord(b, as) }, func(p textPart) bool {
+			if len(p.records) == 0 || len(all) > 0 && lastRecord(all, as) != len(all) {
+				t.Errorf("seed %d: a part of %d bytes behind %q", seed, len(p.records), all)
+			}
+			all = append(all, p.records...)
+			if g.IntN(2) == 0 { // it is done with at once, or later
+				spare(p.room)
+			} else {
+				parts = append(parts, p)
+			}
+			stop--
+			return stop != 0
+		})
+		if err != nil || !stops && !bytes.Equal(all, text[from:]) || !bytes.HasPrefix(text[from:], all) {
+			t.Fatalf("seed %d: %v, %d bytes of %d", seed, err, len(all), len(text)-from)
+		}
+		for _, p := range parts { // nobody has written over what is still worked on
+			if !bytes.Contains(text[from:], p.records) {
+				t.Errorf("seed %d: %q is not of the text", seed, p.records)
+			}
+		}
 	}
 }
 
