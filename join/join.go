@@ -71,6 +71,14 @@
 // its encoded pages are copied. Dictionaries stay dictionaries. The row groups of an output have 131,072 to 1,048,576
 // rows. The last may have fewer, and a copied row group has as many as it had before.
 //
+// # From CSV to CSV
+//
+// Values that are no keys are not parsed. Columns that stand side by side in the output are carried as one column of
+// text, which a row of the input gives at once where it has no quotes. The keys get the types of the first rows, and
+// each is looked at when it is read; if one has another type, the join begins anew, after it has read all. So do counts
+// of CSV. Outputs and errors are as if all had been read first. Pipes, standard input and output, and joins with a
+// limit go without.
+//
 // # Order and duplicates
 //
 // Rows come in the order of the probe side, and the matches of one probe row in the order of the build side, whatever
@@ -407,8 +415,8 @@ func (j *joiner) files(ctx context.Context, build, probe *Reader, plan *output, 
 }
 
 // Join joins two readers and calls sink with each batch of the output. A batch has at most 65,536 rows, and the schema
-// that OutputSchema gives. The sink must retain what it keeps. Goroutines of Join's own call sink and the probe's Next,
-// each from one goroutine at a time; both are done when Join returns. If a reader knows its number of rows (a method
+// that OutputSchema gives. The sink must retain what it keeps. Join's own goroutine calls sink, and another one the
+// probe's Next; both are done when Join returns. If a reader knows its number of rows (a method
 // Rows() int64), the progress includes it.
 //
 // The build rows stay in host memory, the keys in the device's memory: 4 or 8 bytes for the key and 4 for the row
