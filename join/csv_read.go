@@ -24,8 +24,8 @@ type csvFile struct {
 	names []string
 	given []bool // columns whose types were given
 	live  *live  // where set, it comes from there, and can be read once
-	// allowed is what the fields may be of columns that are live, or were glanced at, and have a type that was not given;
-	// 0 for others, and nil where all fields were seen
+	// allowed is what the fields may be of columns that are live, or were glanced at, and have a type that was not
+	// given; 0 for others, and nil where all fields were seen
 	allowed []int
 	seen    []atomic.Int32 // what the fields of each column are, as far as they were seen
 	body    int64          // where the rows begin
@@ -38,8 +38,8 @@ type csvFile struct {
 var tokens = sync.Pool{New: func() any { return new(csvTokens) }}
 
 // openCSV reads CSV to its end and finds the columns, what made each its type where none is given, and the number of
-// rows.
-// Where key is set, a glance at the first rows is enough: all other columns are text, and the number of rows is unknown.
+// rows. Where key is set, a glance at the first rows is enough: all other columns are text, and the number of rows is
+// unknown.
 func openCSV(src textSource, as dialect, types Types, key func(name string) bool) (*textFile, error) {
 	f := &csvFile{src: src, as: as}
 	in, err := src()

@@ -16,10 +16,10 @@ import (
 	"github.com/warpmap/warpmap/device"
 )
 
-// To find the types of text, all of it is read once before it is read for the join. Where an output is the same whatever
-// the types of columns that are no keys, a glance at the first rows will do: the keys get the types that these have, and
-// each field is looked at when it is read. If one does not fit, or anything else is wrong with an input, the join begins
-// anew, and reads all that it should: so the output and the errors are the same.
+// To find the types of text, all of it is read once before it is read for the join. Where an output is the same
+// whatever the types of columns that are no keys, a glance at the first rows will do: the keys get the types that
+// these have, and each field is looked at when it is read. If one does not fit, or anything else is wrong with an
+// input, the join begins anew, and reads all that it should: so the output and the errors are the same.
 
 // glances tells that inputs may be glanced at, because the output is the same and a join can begin anew: they can be
 // read again, and nobody has seen anything of an output.
@@ -42,7 +42,8 @@ func (o *Options) glances(inputs []inputFile) bool {
 }
 
 // runGlancing runs a join that glances at its inputs where it may, and once more if that was not enough.
-func runGlancing(ctx context.Context, d *device.Device, o Options, t tuning, build, probe []inputFile) (Summary, error) {
+func runGlancing(ctx context.Context, d *device.Device, o Options, t tuning, build, probe []inputFile) (Summary,
+	error) {
 	var devices *opening
 	s, again, err := Summary{}, o.glances(slices.Concat(build, probe)), error(nil)
 	if again {
@@ -61,8 +62,9 @@ func runGlancing(ctx context.Context, d *device.Device, o Options, t tuning, bui
 }
 
 // glance sets the types of columns by the first rows of CSV, and the mean length of a row. It gives what it read, and
-// tells that it is not enough: that was all, or a key has no value there.
-func (f *csvFile) glance(in io.Reader, out *textFile, key func(name string) bool) (first []byte, enough bool, err error) {
+// tells whether it is enough: not if that was all, or a key has no value there.
+func (f *csvFile) glance(in io.Reader, out *textFile, key func(name string) bool) (first []byte, enough bool,
+	err error) {
 	b := make([]byte, textBlock)
 	n, err := readTo(in, b)
 	b = b[:n]

@@ -298,8 +298,8 @@ func run(ctx context.Context, d *device.Device, o Options, t tuning) (Summary, e
 
 // runOnce opens the inputs, with a glance where that is told, and joins them. It tells whether types are from a glance.
 // The devices are those of an earlier run, or are opened; closing them is left to the caller.
-func runOnce(ctx context.Context, d *device.Device, o Options, t tuning, buildFiles, probeFiles []inputFile, glance bool,
-	devices **opening) (s Summary, glanced bool, err error) {
+func runOnce(ctx context.Context, d *device.Device, o Options, t tuning, buildFiles, probeFiles []inputFile,
+	glance bool, devices **opening) (s Summary, glanced bool, err error) {
 	glanceAt := func(key func(p Pair) string) {
 		if o.Text.key = nil; glance {
 			o.Text.key = func(name string) bool {

@@ -37,8 +37,9 @@ func (b *block) release() {
 // blockOuts is how many batches a block may be ahead of the writer.
 const blockOuts = 2
 
-// sideBySide is how many blocks are looked up at a time. Tables of a family get one after the other, as does a join that
-// may end before its input does; and with a bound of memory there is one where it has no room for batches of several.
+// sideBySide is how many blocks are looked up at a time. Tables of a family get one after the other, as does a join
+// that may end before its input does; and with a bound of memory there is one where it has no room for batches of
+// several.
 func (j *joiner) sideBySide(probe array.RecordReader) int {
 	n := min(j.Threads, runtime.GOMAXPROCS(0))
 	r, ok := probe.(*Reader)
@@ -147,8 +148,8 @@ func (j *joiner) probe(ctx context.Context, probe array.RecordReader) error {
 	return nil
 }
 
-// read cuts the probe side into blocks, which get in line and are tasks then. A batch that is large enough is a block as
-// it is where several blocks are looked up side by side: what comes out whole need not be copied.
+// read cuts the probe side into blocks, which get in line and are tasks then. A batch that is large enough is a block
+// as it is where several blocks are looked up side by side: what comes out whole need not be copied.
 func (j *joiner) read(ctx context.Context, probe array.RecordReader, line, tasks chan<- *block) (seconds float64,
 	err error) {
 	enough := j.batch
