@@ -53,6 +53,7 @@ func (j *joiner) build(ctx context.Context, build array.RecordReader) error {
 	}
 	clock := time.Now()
 	defer func() { j.sum.Building += time.Since(clock).Seconds() }()
+	j.note()
 	for i, c := range j.payload {
 		t, err := newTaker(build.Schema().Field(c).Type, chunks[i])
 		if err != nil {

@@ -31,7 +31,7 @@ func (j *joiner) suits(build, probe *Reader, threads int) (name, why string) {
 			return "cpu", "the keys lie close together, and need no table"
 		}
 	}
-	if rows := build.Rows() + probe.Rows(); build.Rows() >= 0 && probe.Rows() >= 0 &&
+	if rows := build.likely() + probe.likely(); build.likely() >= 0 && probe.likely() >= 0 &&
 		rows < keysPerCore*int64(threads) {
 		return "cpu", fmt.Sprintf("%d keys are found before a GPU is open", rows)
 	}
@@ -46,13 +46,14 @@ func (o *Options) asks() bool { return o.How == Semi || o.How == Anti || o.Count
 type opening struct {
 	devices []*device.Device
 	err     error
+	cpu     bool // it is a CPU, as far as is known before it is open
 	alone   bool // there is none, and the cores do without
 	done    chan struct{}
 }
 
 // start begins to open a device, and calls failed if it cannot be.
 func (j *joiner) start(name, why string, failed func()) {
-	o := &opening{done: make(chan struct{})}
+	o := &opening{cpu: name == "cpu", done: make(chan struct{})}
 	j.opening = o
 	j.use(name == "cpu") // until it is open
 	alone := j.byBits && (name == "cpu" || name == "auto")
@@ -72,9 +73,15 @@ func (j *joiner) start(name, why string, failed func()) {
 	}()
 }
 
-// choose begins to open the device that Options name, or the one that suits, and calls failed if it cannot be.
-func (j *joiner) choose(build, probe *Reader, failed func()) {
+// choose begins to open the device that Options name, or the one that suits, and calls failed if it cannot be. If an
+// earlier run has begun that already, it has the same.
+func (j *joiner) choose(build, probe *Reader, earlier *opening, failed func()) {
 	if j.Open == nil || len(j.devices) > 0 {
+		return
+	}
+	if earlier != nil {
+		j.opening = earlier
+		j.use(earlier.cpu)
 		return
 	}
 	name, why := cmp.Or(j.Device, "auto"), ""
@@ -101,13 +108,17 @@ func (j *joiner) ready() error {
 	return j.opening.err
 }
 
-// closeDevice closes a device that was opened here, and tells why it could not be opened.
-func (j *joiner) closeDevice() error {
-	if j.opening == nil {
+// close closes devices that were opened here, and tells why they could not be opened.
+func (o *opening) close() error {
+	if o == nil {
 		return nil
 	}
-	err := j.ready()
-	for _, d := range j.opening.devices {
+	<-o.done
+	err := o.err
+	if o.alone {
+		err = nil
+	}
+	for _, d := range o.devices {
 		err = errors.Join(err, d.Close())
 	}
 	return err

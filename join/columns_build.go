@@ -190,6 +190,7 @@ func (c *columnJoin) countBuild(p *parquetFile, keys [][]keyData) error {
 			c.starts = append(c.starts, c.starts[len(c.starts)-1]+min(n, batchRows))
 		}
 	}
+	c.note()
 	return c.small()
 }
 

@@ -24,19 +24,23 @@ type csvFile struct {
 	names []string
 	given []bool // columns whose types were given
 	live  *live  // where set, it comes from there, and can be read once
-	// allowed is what the fields of live columns may be that have a type that was not given; 0 for others
+	// allowed is what the fields may be of columns that are live, or were glanced at, and have a type that was not
+	// given; 0 for others, and nil where all fields were seen
 	allowed []int
 	seen    []atomic.Int32 // what the fields of each column are, as far as they were seen
 	body    int64          // where the rows begin
 	lines   int64          // before them
+	strips  [][]int        // columns that are read as strips, for an output with that delimiter
+	between byte
 }
 
 // tokens are used again by later blocks.
 var tokens = sync.Pool{New: func() any { return new(csvTokens) }}
 
 // openCSV reads CSV to its end and finds the columns, what made each its type where none is given, and the number of
-// rows.
-func openCSV(src textSource, as dialect, types Types) (*textFile, error) {
+// rows. Where key is set, a glance at the first rows is enough: all other columns are text, and the number of rows is
+// unknown.
+func openCSV(src textSource, as dialect, types Types, key func(name string) bool) (*textFile, error) {
 	f := &csvFile{src: src, as: as}
 	in, err := src()
 	if err != nil {
@@ -47,13 +51,27 @@ func openCSV(src textSource, as dialect, types Types) (*textFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	rest := io.MultiReader(bytes.NewReader(seen[f.body:]), in)
-	out := &textFile{columns: columnsOf(f.names, types), read: f.read}
+	rest := rejoin(seen[f.body:], in)
+	out := &textFile{columns: columnsOf(f.names, types), csv: f, read: f.read}
 	f.seen, f.given = make([]atomic.Int32, len(f.names)), given(out.columns)
 	for i, given := range f.given {
 		if given {
 			f.seen[i].Store(csvText) // nobody asks
 		}
+	}
+	if key != nil {
+		first, enough, err := f.glance(rest, out, key)
+		if err != nil || enough {
+			out.rows = -1
+			return out, err
+		}
+		rest = rejoin(first, rest)
+	}
+	if plain, ok := in.(plainText); ok {
+		if _, err := plain.Seek(f.body, io.SeekStart); err != nil {
+			return nil, err
+		}
+		rest = plain
 	}
 	next, stop := f.inBlocks(rest, f.classes)
 	defer stop()
@@ -128,13 +146,15 @@ var bom = []byte("\ufeff")
 // inBlocks brings the blocks of what is behind a header to work, as fields.
 func (f *csvFile) inBlocks(in io.Reader, work func(t *csvTokens) (*textBatch, error)) (next func() (*textBatch, error),
 	stop func()) {
-	return inOrder(unread, func(send func([]byte) bool) error {
+	return inOrder(unread, func(send func(textPart) bool) error {
 		end := func(b []byte) int { return lastRecord(b, f.as) }
 		if f.live != nil {
 			return liveBlocks(f.live, end, send)
 		}
 		return blocks(in, end, send)
-	}, func(b []byte) (*textBatch, error) {
+	}, func(s textPart) (*textBatch, error) {
+		b := s.records
+		defer spare(s.room)
 		t := tokens.Get().(*csvTokens)
 		defer tokens.Put(t)
 		if _, err := t.scan(b, f.as, len(f.names)); err != nil {
@@ -191,10 +211,7 @@ func (f *csvFile) read(types []arrow.DataType, schema *arrow.Schema) (next func(
 	stop func(), err error) {
 	if f.live != nil {
 		block, end := f.inBlocks(f.live, func(t *csvTokens) (*textBatch, error) {
-			if !utf8.Valid(t.b) {
-				return nil, f.notText(t)
-			}
-			return f.columns(t, types, f.liveColumn)
+			return f.checked(t, types, f.liveColumn)
 		})
 		return records(schema, f.lines, block), func() { f.live.stop(); end() }, nil
 	}
@@ -212,6 +229,9 @@ func (f *csvFile) read(types []arrow.DataType, schema *arrow.Schema) (next func(
 		return nil, nil, err
 	}
 	block, end := f.inBlocks(in, func(t *csvTokens) (*textBatch, error) {
+		if f.allowed != nil {
+			return f.checked(t, types, f.glanced)
+		}
 		return f.columns(t, types, func(t *csvTokens, c int, typ arrow.DataType) (arrow.Array, error) {
 			return csvColumn(t, c, typ, f.given[c])
 		})
@@ -219,7 +239,7 @@ func (f *csvFile) read(types []arrow.DataType, schema *arrow.Schema) (next func(
 	return records(schema, f.lines, block), func() { end(); in.Close() }, nil
 }
 
-// columns makes the columns of a block that have a type.
+// columns makes the columns of a block that have a type, and its strips.
 func (f *csvFile) columns(t *csvTokens, types []arrow.DataType, column func(t *csvTokens, c int,
 	typ arrow.DataType) (arrow.Array, error)) (*textBatch, error) {
 	out := &textBatch{}
@@ -230,6 +250,13 @@ func (f *csvFile) columns(t *csvTokens, types []arrow.DataType, column func(t *c
 		a, err := column(t, c, typ)
 		if err != nil {
 			return nil, ofColumn(err, f.names[c])
+		}
+		out.columns = append(out.columns, a)
+	}
+	for _, columns := range f.strips {
+		a, err := t.strip(columns, f.between)
+		if err != nil {
+			return nil, err
 		}
 		out.columns = append(out.columns, a)
 	}

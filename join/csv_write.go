@@ -15,7 +15,10 @@ import (
 
 // csvRows writes rows of CSV: a null is an empty field and an empty string "". In a file of one column a null is a
 // blank line.
-type csvRows struct{ delimiter byte }
+type csvRows struct {
+	delimiter byte
+	widths    []int // of strips, how many columns they have, and 0 for other columns; nil where there are no strips
+}
 
 func (w csvRows) head(b []byte, schema *arrow.Schema) ([]byte, error) {
 	for i, f := range schema.Fields() {
@@ -31,10 +34,16 @@ func (w csvRows) head(b []byte, schema *arrow.Schema) ([]byte, error) {
 }
 
 func (w csvRows) rows(b []byte, rec arrow.RecordBatch) ([]byte, error) {
-	cells := make([]cell, rec.NumCols())
+	cells, size := make([]cell, rec.NumCols()), 0
 	for c := range cells {
-		cells[c] = w.cell(rec.Column(c))
+		if w.widths != nil && w.widths[c] > 0 {
+			cells[c] = w.strip(rec.Column(c), w.widths[c])
+		} else {
+			cells[c] = w.cell(rec.Column(c))
+		}
+		size += len(cells[c].text) + int(rec.NumRows())
 	}
+	b = widen(b, size)
 	for i := range int(rec.NumRows()) {
 		for c := range cells {
 			if c > 0 {
@@ -53,36 +62,28 @@ type cell struct {
 	offset  int
 	offsets []int32 // of text that can be written as it is, but for empty strings
 	text    []byte
+	strip   []byte                       // of a strip: what a null is
 	write   func(b []byte, i int) []byte // of all else
 }
 
 func (c *cell) append(b []byte, i int) []byte {
 	if c.valid != nil && !bitutil.BitIsSet(c.valid, c.offset+i) {
-		return b
+		return append(b, c.strip...)
 	}
 	if c.write != nil {
 		return c.write(b, i)
 	}
 	from, to := c.offsets[i], c.offsets[i+1]
-	if from == to {
+	if from == to && c.strip == nil {
 		return append(b, `""`...)
 	}
 	return append(b, c.text[from:to]...)
 }
 
 func (w csvRows) cell(a arrow.Array) (c cell) {
-	if a.NullN() > 0 && len(a.NullBitmapBytes()) > 0 {
-		c.valid, c.offset = a.NullBitmapBytes(), a.Data().Offset()
-	}
+	c.nulls(a)
 	if s, ok := a.(*array.String); ok && s.Len() > 0 {
-		offsets := s.ValueOffsets()
-		text := s.ValueBytes()
-		if first := offsets[0]; first > 0 {
-			offsets = slices.Clone(offsets)
-			for i := range offsets {
-				offsets[i] -= first
-			}
-		}
+		offsets, text := stringsOf(s)
 		if w.plain(text, offsets) {
 			c.offsets, c.text = offsets, text
 			return c
@@ -92,6 +93,34 @@ func (w csvRows) cell(a arrow.Array) (c cell) {
 		c.write = func(b []byte, _ int) []byte { return b }
 	}
 	return c
+}
+
+// strip makes the cell of a strip of so many columns.
+func (w csvRows) strip(a arrow.Array, width int) (c cell) {
+	c.nulls(a)
+	if a.Len() > 0 {
+		c.offsets, c.text = stringsOf(a.(*array.String))
+	}
+	c.strip = bytes.Repeat([]byte{w.delimiter}, width-1)
+	return c
+}
+
+func (c *cell) nulls(a arrow.Array) {
+	if a.NullN() > 0 && len(a.NullBitmapBytes()) > 0 {
+		c.valid, c.offset = a.NullBitmapBytes(), a.Data().Offset()
+	}
+}
+
+// stringsOf is the text of a column that has rows, and where each of them begins in it.
+func stringsOf(s *array.String) (offsets []int32, text []byte) {
+	offsets, text = s.ValueOffsets(), s.ValueBytes()
+	if first := offsets[0]; first > 0 {
+		offsets = slices.Clone(offsets)
+		for i := range offsets {
+			offsets[i] -= first
+		}
+	}
+	return offsets, text
 }
 
 // plain tells whether no string of a column needs quotes.
@@ -120,13 +149,14 @@ func appendCSV[T string | []byte](b []byte, s T, delimiter byte) []byte {
 		return append(b, s...)
 	}
 	b = append(b, '"')
+	from := 0
 	for i := range len(s) {
 		if s[i] == '"' {
-			b = append(b, '"')
+			b = append(append(b, s[from:i+1]...), '"')
+			from = i + 1
 		}
-		b = append(b, s[i])
 	}
-	return append(b, '"')
+	return append(append(b, s[from:]...), '"')
 }
 
 // csvCell makes a function that writes values of a column that are not null.

@@ -6,18 +6,15 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
-	"sort"
-	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 )
 
 // emit takes the rows of one output batch and sends it, in halves if their text does not fit one array.
-func (j *joiner) emit(ctx context.Context, b *block, takers []*taker, left, right []loc,
-	outs chan<- arrow.RecordBatch) (waiting time.Duration, err error) {
+func (j *joiner) emit(b *block, takers []*taker, left, right []loc) error {
 	if len(left) == 0 {
-		return 0, nil
+		return nil
 	}
 	cols := make([]arrow.Array, len(takers))
 	// A block that is one batch, and comes out whole, need not be copied.
@@ -25,7 +22,7 @@ func (j *joiner) emit(ctx context.Context, b *block, takers []*taker, left, righ
 	for i := 0; whole && i < len(left); i++ {
 		whole = left[i].row == i
 	}
-	errs := each(len(cols), func(c int) (err error) {
+	errs := j.eachColumn(len(cols), func(c int) (err error) {
 		var data arrow.ArrayData
 		from := j.out.columns[c]
 		switch {
@@ -51,29 +48,32 @@ func (j *joiner) emit(ctx context.Context, b *block, takers []*taker, left, righ
 			if len(right) > 0 {
 				first, second = right[:h], right[h:]
 			}
-			w1, err := j.emit(ctx, b, takers, left[:h], first, outs)
-			if err != nil {
-				return w1, err
+			if err := j.emit(b, takers, left[:h], first); err != nil {
+				return err
 			}
-			w2, err := j.emit(ctx, b, takers, left[h:], second, outs)
-			return w1 + w2, err
+			return j.emit(b, takers, left[h:], second)
 		}
 		if err != nil {
-			return 0, fmt.Errorf("column %q: %w", j.out.schema.Field(c).Name, err)
+			return fmt.Errorf("column %q: %w", j.out.schema.Field(c).Name, err)
 		}
 	}
 	rec := array.NewRecordBatch(j.out.schema, cols, int64(len(left)))
 	for _, c := range cols {
 		c.Release()
 	}
-	clock := time.Now()
-	select {
-	case outs <- rec:
-		return time.Since(clock), nil
-	case <-ctx.Done():
-		rec.Release()
-		return time.Since(clock), context.Cause(ctx)
+	return b.send(rec)
+}
+
+// eachColumn is each, on this goroutine alone where others have blocks of their own.
+func (j *joiner) eachColumn(n int, f func(int) error) []error {
+	if j.beside < 2 {
+		return each(n, f)
 	}
+	errs := make([]error, n)
+	for i := range errs {
+		errs[i] = f(i)
+	}
+	return errs
 }
 
 // blockTakers makes a taker for each column of the output, over a block for the probe's.
@@ -104,12 +104,37 @@ func (j *joiner) buildLoc(row int64) loc {
 	if len(j.starts) == 2 {
 		return loc{0, int(row)}
 	}
-	c := sort.Search(len(j.starts)-1, func(c int) bool { return j.starts[c+1] > row })
-	return loc{c, int(row - j.starts[c])}
+	from, to := 0, len(j.starts)-2 // chunks that it may be in
+	if k := int(row >> stretchBits); k+1 < len(j.stretches) {
+		from, to = int(j.stretches[k]), int(j.stretches[k+1])
+	}
+	for from < to {
+		if m := (from + to) / 2; j.starts[m+1] > row {
+			to = m
+		} else {
+			from = m + 1
+		}
+	}
+	return loc{from, int(row - j.starts[from])}
+}
+
+// stretchBits: the build side's rows are in stretches of 2 to the power of that, whose first rows' chunks are noted.
+const stretchBits = 10
+
+// note notes the chunks of the stretches' first rows.
+func (j *joiner) note() {
+	j.stretches = make([]int32, j.starts[len(j.starts)-1]>>stretchBits+1)
+	c := 0
+	for k := range j.stretches {
+		for c+2 < len(j.starts) && j.starts[c+1] <= int64(k)<<stretchBits {
+			c++
+		}
+		j.stretches[k] = int32(c)
+	}
 }
 
 // rest sends the build rows without a match.
-func (j *joiner) rest(ctx context.Context, outs chan<- arrow.RecordBatch) error {
+func (j *joiner) rest(ctx context.Context, none *block) error {
 	rows := j.unmatched()
 	if j.Limit > 0 {
 		rows = rows[:min(int64(len(rows)), j.Limit-j.taken)]
@@ -118,7 +143,6 @@ func (j *joiner) rest(ctx context.Context, outs chan<- arrow.RecordBatch) error 
 		j.sum.OutRows += int64(len(rows))
 		return nil
 	}
-	none := &block{}
 	takers, err := j.blockTakers(none)
 	if err != nil {
 		return err
@@ -128,7 +152,10 @@ func (j *joiner) rest(ctx context.Context, outs chan<- arrow.RecordBatch) error 
 		for i, row := range batch {
 			left[i], right[i] = null, j.buildLoc(row)
 		}
-		if _, err := j.emit(ctx, none, takers, left, right, outs); err != nil {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := j.emit(none, takers, left, right); err != nil {
 			return err
 		}
 	}

@@ -35,6 +35,7 @@ type Reader struct {
 	pick    func(columns []int)               // reads these columns only; nil where that saves nothing
 	within  func(bytes int64) error           // makes batches of about so many bytes; nil where they are what they are
 	close   func() error
+	columns []textColumn // of text
 	made    []witness    // of text, by column
 	text    *textFile    // where it is one
 	pq      *parquetFile // where it is one

@@ -324,7 +324,7 @@ func TestInferCSV(t *testing.T) {
 		{"", "null"},
 	}
 	for _, c := range cases {
-		f, err := openCSV(bytesSource([]byte("h,x\n"+strings.ReplaceAll(c.fields, " ", ",y\n")+",y\n")), dialect{',', '"', nil}, nil)
+		f, err := openCSV(bytesSource([]byte("h,x\n"+strings.ReplaceAll(c.fields, " ", ",y\n")+",y\n")), dialect{',', '"', nil}, nil, nil)
 		if err != nil {
 			t.Fatal(c.fields, err)
 		}
@@ -356,7 +356,7 @@ func TestScanCSV(t *testing.T) {
 				if one {
 					src = func() (io.ReadCloser, error) { return io.NopCloser(oneByte{strings.NewReader(c.in)}), nil }
 				}
-				f, err := openCSV(src, dialect{',', '"', nil}, nil)
+				f, err := openCSV(src, dialect{',', '"', nil}, nil, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -443,7 +443,7 @@ func FuzzCSV(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	all := func(t *testing.T, in []byte) (*arrow.Schema, [][]string, []byte) {
-		f, err := openCSV(bytesSource(in), dialect{',', '"', nil}, nil)
+		f, err := openCSV(bytesSource(in), dialect{',', '"', nil}, nil, nil)
 		if err != nil {
 			return nil, nil, nil
 		}
@@ -454,7 +454,7 @@ func FuzzCSV(f *testing.F) {
 		}
 		schema := arrow.NewSchema(fields, nil)
 		var out bytes.Buffer
-		enc, err := newTextEncoder(&out, schema, csvRows{','}, "")
+		enc, err := newTextEncoder(&out, schema, csvRows{delimiter: ','}, "")
 		if err != nil {
 			t.Fatal(err)
 		}

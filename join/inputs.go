@@ -230,7 +230,9 @@ func unpacked(f *os.File) (textSource, error) {
 type textFile struct {
 	columns []textColumn
 	rows    int64
-	fields  bool // values stand in it as they do in CSV
+	csv     *csvFile // where it is one
+	// rowBytes is the mean length of the first rows, if no more were looked at; else 0
+	rowBytes float64
 	// read reads the columns that have a type.
 	read func(types []arrow.DataType, schema *arrow.Schema) (next func() (arrow.RecordBatch, error), stop func(),
 		err error)
@@ -290,21 +292,36 @@ func (r *Reader) openText(f *os.File, format Format, text TextOptions) error {
 	if err != nil {
 		return err
 	}
-	var size atomic.Int64 // of the text, which is read whole for its types
+	packing, err := files.PackingIn(f)
+	if err != nil {
+		return err
+	}
+	var size atomic.Int64 // of the text: what is packed is read whole for its types
 	src := func() (io.ReadCloser, error) {
 		in, err := packed()
 		return &counted{in, &size}, err
 	}
+	if packing == "" {
+		about, err := f.Stat()
+		if err != nil {
+			return err
+		}
+		size.Store(about.Size())
+		src = func() (io.ReadCloser, error) {
+			return plainText{io.NewSectionReader(f, 0, about.Size())}, nil
+		}
+	} else {
+		text.key = nil // nobody knows how much it is
+	}
 	if format == JSONL {
 		r.text, err = openJSON(src, text.Types)
 	} else {
-		r.text, err = openCSV(src, text.dialect(format), text.Types)
+		r.text, err = openCSV(src, text.dialect(format), text.Types, text.key)
 	}
 	if err != nil {
 		return err
 	}
 	r.size = size.Load()
-	r.text.fields = format == CSV || format == TSV
 	for i := range r.text.columns {
 		r.text.columns[i].made.path = r.path
 	}
@@ -316,7 +333,7 @@ func (r *Reader) openText(f *os.File, format Format, text TextOptions) error {
 // asText makes a reader of CSV leave all columns text but the keys, whose values need not be read only to be written
 // again.
 func (r *Reader) asText(key func(name string) bool) {
-	if r.text == nil || !r.text.fields {
+	if r.text == nil || r.text.csv == nil {
 		return
 	}
 	columns := slices.Clone(r.text.columns)
@@ -331,7 +348,7 @@ func (r *Reader) asText(key func(name string) bool) {
 // typed makes a reader of text read its columns as what was seen in these.
 func (r *Reader) typed(columns []textColumn) {
 	fields, types := make([]arrow.Field, len(columns)), make([]arrow.DataType, len(columns))
-	r.made = make([]witness, len(columns))
+	r.columns, r.made = columns, make([]witness, len(columns))
 	for i, c := range columns {
 		types[i], r.made[i] = c.typ(), c.made
 		fields[i] = arrow.Field{Name: c.name, Type: types[i], Nullable: true}

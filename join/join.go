@@ -71,6 +71,14 @@
 // its encoded pages are copied. Dictionaries stay dictionaries. The row groups of an output have 131,072 to 1,048,576
 // rows. The last may have fewer, and a copied row group has as many as it had before.
 //
+// # From CSV to CSV
+//
+// Values that are no keys are not parsed. Columns that stand side by side in the output are carried as one column of
+// text, which a row of the input gives at once where it has no quotes. The keys get the types of the first rows, and
+// each is looked at when it is read; if one has another type, the join begins anew, after it has read all. So do counts
+// of CSV. Outputs and errors are as if all had been read first. Pipes, standard input and output, and joins with a
+// limit go without.
+//
 // # Order and duplicates
 //
 // Rows come in the order of the probe side, and the matches of one probe row in the order of the build side, whatever
@@ -203,6 +211,7 @@ type tuning struct {
 	shares int     // of memory: a batch takes one at most; 0 for batchShare
 	makers *makers // opens tables; nil for the module's own
 	pinned int     // as opener's; 0 where the device says it
+	apart  bool    // no columns are strips
 }
 
 // Progress tells how far a join has come.
@@ -282,24 +291,43 @@ func run(ctx context.Context, d *device.Device, o Options, t tuning) (Summary, e
 	if err := once(slices.Concat(buildFiles, probeFiles)); err != nil {
 		return Summary{}, err
 	}
+	sum, err := runGlancing(ctx, d, o, t, buildFiles, probeFiles)
+	sum.Total = time.Since(start).Seconds()
+	return sum, err
+}
+
+// runOnce opens the inputs, with a glance where that is told, and joins them. It tells whether types are from a glance.
+// The devices are those of an earlier run, or are opened; closing them is left to the caller.
+func runOnce(ctx context.Context, d *device.Device, o Options, t tuning, buildFiles, probeFiles []inputFile,
+	glance bool, devices **opening) (s Summary, glanced bool, err error) {
+	glanceAt := func(key func(p Pair) string) {
+		if o.Text.key = nil; glance {
+			o.Text.key = func(name string) bool {
+				return slices.ContainsFunc(o.On, func(p Pair) bool { return key(p) == name })
+			}
+		}
+	}
+	glanceAt(func(p Pair) string { return p.Build })
 	build, err := openFiles(o.BuildFormat, buildFiles, o.Text)
 	if err != nil {
-		return Summary{}, err
+		return s, false, err
 	}
 	defer build.Close()
+	glanceAt(func(p Pair) string { return p.Probe })
 	probe, err := o.openProbe(probeFiles, build)
 	if err != nil {
-		return Summary{}, err
+		return s, build.glancedAt(), err
 	}
 	defer probe.Close()
+	glanced = build.glancedAt() || probe.glancedAt()
 	if err := o.Text.checkUse(build, probe); err != nil {
-		return Summary{}, err
+		return s, glanced, err
 	}
 	if _, err := planKeys(build.Schema(), probe.Schema(), o.On, o.NullsEqual); err != nil {
 		if errors.As(err, new(*OptionError)) {
-			return Summary{}, o.Text.otherDelimiter(err, build, probe)
+			return s, glanced, o.Text.otherDelimiter(err, build, probe)
 		}
-		return Summary{}, ofInput(because(err, build, probe))
+		return s, glanced, ofInput(because(err, build, probe))
 	}
 	if f, _ := o.writeOptions().format(o.Out); (f == CSV || f == TSV) && !o.Count {
 		build.asText(func(name string) bool {
@@ -311,16 +339,21 @@ func run(ctx context.Context, d *device.Device, o Options, t tuning) (Summary, e
 	}
 	plan, err := planOutput(build.Schema(), probe.Schema(), o)
 	if err != nil {
-		return Summary{}, err
+		return s, glanced, err
+	}
+	if f, _ := o.writeOptions().format(o.Out); (f == CSV || f == TSV) && !o.Count && !t.apart {
+		plan = plan.inStrips(build, probe, map[Format]byte{CSV: ',', TSV: '\t'}[f])
 	}
 	j := newJoiner(devicesOf(d, o), o, t)
 	way, err := j.way(build, probe, plan)
 	if err != nil {
-		return Summary{}, err
+		return s, glanced, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	j.choose(build, probe, cancel)
+	if j.choose(build, probe, *devices, cancel); j.opening != nil {
+		*devices = j.opening
+	}
 	if o.Count {
 		err = j.files(ctx, build, probe, plan, way, nil)
 		if o.Limit > 0 {
@@ -329,11 +362,7 @@ func run(ctx context.Context, d *device.Device, o Options, t tuning) (Summary, e
 	} else {
 		err = j.toFile(ctx, build, probe, plan, way)
 	}
-	if e := j.closeDevice(); e != nil && (err == nil || errors.Is(err, context.Canceled)) {
-		err = e
-	}
-	j.sum.Total = time.Since(start).Seconds()
-	return j.sum, err
+	return j.sum, glanced, err
 }
 
 // toFile joins into o.Out.
@@ -345,7 +374,9 @@ func (j *joiner) toFile(ctx context.Context, build, probe *Reader, plan *output,
 			as.columns[i] = nil // written as what Arrow makes of it
 		}
 	}
-	out, err := create(j.Out, plan.schema, j.writeOptions(), as)
+	to := j.writeOptions()
+	to.widths = plan.widths
+	out, err := create(j.Out, cmp.Or(plan.written, plan.schema), to, as)
 	if err != nil {
 		return err
 	}
@@ -384,8 +415,8 @@ func (j *joiner) files(ctx context.Context, build, probe *Reader, plan *output, 
 }
 
 // Join joins two readers and calls sink with each batch of the output. A batch has at most 65,536 rows, and the schema
-// that OutputSchema gives. The sink must retain what it keeps. Goroutines of Join's own call sink and the probe's Next,
-// each from one goroutine at a time; both are done when Join returns. If a reader knows its number of rows (a method
+// that OutputSchema gives. The sink must retain what it keeps. Join's own goroutine calls sink, and another one the
+// probe's Next; both are done when Join returns. If a reader knows its number of rows (a method
 // Rows() int64), the progress includes it.
 //
 // The build rows stay in host memory, the keys in the device's memory: 4 or 8 bytes for the key and 4 for the row
@@ -465,9 +496,12 @@ type joiner struct {
 	payload []int    // build columns of the output
 	takers  []*taker // theirs
 	starts  []int64  // the first row of each build chunk, and the end
-	index   matcher
-	taken   int64    // rows that came out, where there is a limit
-	seen    []uint32 // a bit for each representative that was found, where build rows without a match come out
+	// stretches has the chunk of each 2^stretchBits-th build row
+	stretches []int32
+	index     matcher
+	beside    int      // how many blocks are looked up at a time
+	taken     int64    // rows that came out, where there is a limit
+	seen      []uint32 // a bit for each representative that was found, where build rows without a match come out
 }
 
 func (j *joiner) run(ctx context.Context, build, probe array.RecordReader) (err error) {

@@ -66,9 +66,10 @@ func openJSON(src textSource, given Types) (*textFile, error) {
 }
 
 func jsonBlocks(in io.Reader, work func(b []byte) (*textBatch, error)) (next func() (*textBatch, error), stop func()) {
-	return inOrder(unread, func(send func([]byte) bool) error {
+	return inOrder(unread, func(send func(textPart) bool) error {
 		return blocks(in, func(b []byte) int { return bytes.LastIndexByte(b, '\n') + 1 }, send)
-	}, func(b []byte) (*textBatch, error) {
+	}, func(s textPart) (*textBatch, error) {
+		b := s.records
 		out, err := work(b)
 		if err == nil {
 			out.lines = int64(bytes.Count(b, []byte{'\n'}))

@@ -24,6 +24,8 @@ type WriteOptions struct {
 	Compression string
 	// RowsPerFile makes the output a folder of files with so many rows each; the last may have fewer. 0 means one file.
 	RowsPerFile int64
+
+	widths []int // of csvRows
 }
 
 // nowhere is where nothing is kept.
@@ -179,9 +181,9 @@ func (w *Writer) begin(path string, schema *arrow.Schema, o WriteOptions, pq par
 		case JSONL:
 			w.enc, err = newTextEncoder(text, schema, jsonRows{}, packing)
 		case TSV:
-			w.enc, err = newTextEncoder(text, schema, csvRows{'\t'}, packing)
+			w.enc, err = newTextEncoder(text, schema, csvRows{'\t', o.widths}, packing)
 		default:
-			w.enc, err = newTextEncoder(text, schema, csvRows{','}, packing)
+			w.enc, err = newTextEncoder(text, schema, csvRows{',', o.widths}, packing)
 		}
 		return err
 	})
@@ -230,6 +232,7 @@ func newParts(path string, schema *arrow.Schema, o WriteOptions, pq parquetOptio
 	pq.columns = nil // batches go by their types
 	p = &parts{schema: schema, pq: pq, most: cmp.Or(o.RowsPerFile, math.MaxInt64)}
 	p.o.Format, p.o.Compression = o.format(path + "/")
+	p.o.widths = o.widths
 	p.suffix = partSuffix(p.o.Format, p.o.Compression)
 	if p.files, err = files.CreateFolder(path); err != nil {
 		return nil, err

@@ -101,7 +101,7 @@ func (j *joiner) parted(ctx context.Context, build, probe *Reader, plan *output,
 // batchOf is how many rows go into a batch on disk, of which merging has one of each part in memory.
 func (g *partedJoin) batchOf(columns int, build *Reader, parts int) int {
 	row := int64(16 * (columns + 1))
-	if n := build.Rows(); n > 0 {
+	if n := build.likely(); n > 0 {
 		row += build.size * 4 / n
 	}
 	return int(min(int64(g.batch), max(64, 2*g.most/row/int64(parts))))

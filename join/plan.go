@@ -25,6 +25,9 @@ func OutputSchema(build, probe *arrow.Schema, o Options) (*arrow.Schema, error) 
 type output struct {
 	schema  *arrow.Schema
 	columns []source
+
+	written *arrow.Schema // what the output says of its columns, where strips hold them
+	widths  []int         // of csvRows, then
 }
 
 // source is a column of one side.
@@ -78,7 +81,7 @@ func planOutput(build, probe *arrow.Schema, o Options) (*output, error) {
 				slices.Delete(slices.Clone(m.Values()), k, k+1))
 		}
 	}
-	p := &output{arrow.NewSchema(fields, nil), from}
+	p := &output{schema: arrow.NewSchema(fields, nil), columns: from}
 	return p, p.choose(o.Select)
 }
 

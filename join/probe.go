@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -19,6 +20,12 @@ type block struct {
 	recs  []arrow.RecordBatch
 	rows  int
 	bytes int64
+	outs  chan arrow.RecordBatch // what comes of it; closed when that is all
+	send  func(arrow.RecordBatch) error
+
+	// When outs is closed: the rows that were counted, and the time that it took, without that in which it waited.
+	counted      int64
+	took, waited time.Duration
 }
 
 func (b *block) release() {
@@ -27,7 +34,32 @@ func (b *block) release() {
 	}
 }
 
-// probe streams the probe side: one goroutine reads, one writes, and this one looks up and takes rows.
+// blockOuts is how many batches a block may be ahead of the writer.
+const blockOuts = 2
+
+// sideBySide is how many blocks are looked up at a time. Tables of a family get one after the other, as does a join
+// that may end before its input does; and with a bound of memory there is one where it has no room for batches of
+// several.
+func (j *joiner) sideBySide(probe array.RecordReader) int {
+	n := min(j.Threads, runtime.GOMAXPROCS(0))
+	r, ok := probe.(*Reader)
+	if n < 2 || j.Limit > 0 || j.index.usesTables() || ok && r.isLive() {
+		return 1
+	}
+	if j.Memory > 0 {
+		shares := batchShare * (blocksAhead + 1) * n
+		if j.shares > 0 || j.Memory/int64(shares) < leastBatch {
+			return 1
+		}
+		j.shares = shares
+	}
+	return n
+}
+
+// blocksAhead is how many blocks there are for each that is looked up: their results go out in order.
+const blocksAhead = 2
+
+// probe streams the probe side: one goroutine reads, one or more look up and take rows, and this one writes.
 func (j *joiner) probe(ctx context.Context, probe array.RecordReader) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -36,60 +68,77 @@ func (j *joiner) probe(ctx context.Context, probe array.RecordReader) error {
 	if r, ok := probe.(*Reader); ok {
 		defer context.AfterFunc(more, r.interrupt)()
 	}
-	blocks, outs := make(chan *block, 1), make(chan arrow.RecordBatch, 1)
+	j.beside = j.sideBySide(probe)
+	// A block is in line before anybody works on it.
+	line, tasks := make(chan *block, blocksAhead*j.beside), make(chan *block)
 	var reading, writing float64
-	var both crash.WaitGroup
-	both.Go(func() {
-		defer close(blocks)
+	var enough atomic.Bool
+	var all crash.WaitGroup
+	all.Go(func() {
+		defer close(line)
+		defer close(tasks)
 		err := catch("reading the probe side broke off", func() (err error) {
-			reading, err = j.read(more, probe, blocks)
+			reading, err = j.read(more, probe, line, tasks)
 			return err
 		})
 		if err != nil && (more.Err() == nil || ctx.Err() != nil) {
 			cancel(err)
 		}
 	})
-	both.Go(func() {
-		for rec := range outs {
-			if ctx.Err() == nil {
-				clock := time.Now()
-				if err := catch("it broke off", func() error { return j.sink(rec) }); err != nil {
-					cancel(fmt.Errorf("writing the output: %w", err))
+	for range j.beside {
+		all.Go(func() {
+			for b := range tasks {
+				if !enough.Load() && ctx.Err() == nil {
+					clock := time.Now()
+					err := catch(brokeOff, func() error { return j.block(ctx, b) })
+					b.took = time.Since(clock) - b.waited
+					if err == errEnough {
+						enough.Store(true)
+						stop()
+					} else if err != nil {
+						cancel(err)
+					}
 				}
-				writing += time.Since(clock).Seconds()
-				j.sum.OutRows += rec.NumRows()
+				b.release()
+				close(b.outs)
 			}
-			rec.Release()
+		})
+	}
+	write := func(rec arrow.RecordBatch) {
+		if ctx.Err() == nil {
+			clock := time.Now()
+			if err := catch("it broke off", func() error { return j.sink(rec) }); err != nil {
+				cancel(fmt.Errorf("writing the output: %w", err))
+			}
+			writing += time.Since(clock).Seconds()
+			j.sum.OutRows += rec.NumRows()
 		}
-	})
+		rec.Release()
+	}
 	total, done := rowsOf(probe), int64(0)
-	enough := false
-	for b := range blocks {
-		if !enough && ctx.Err() == nil {
-			err := catch(brokeOff, func() error {
-				clock := time.Now()
-				waiting, err := j.block(ctx, b, outs)
-				j.sum.Probing += (time.Since(clock) - waiting).Seconds()
-				done += int64(b.rows)
-				j.Progress(Progress{"probe", done, total})
-				return err
-			})
-			if err == errEnough {
-				enough = true
-				stop()
-			} else if err != nil {
+	for b := range line {
+		for rec := range b.outs {
+			write(rec)
+		}
+		j.sum.OutRows += b.counted
+		j.sum.Probing += b.took.Seconds()
+		done += int64(b.rows)
+		if ctx.Err() == nil {
+			err := catch(brokeOff, func() error { j.Progress(Progress{"probe", done, total}); return nil })
+			if err != nil {
 				cancel(err)
 			}
 		}
-		b.release()
 	}
-	if j.How.keepsBuild() && !enough && ctx.Err() == nil {
-		if err := catch(brokeOff, func() error { return j.rest(ctx, outs) }); err != nil && err != errEnough {
+	all.Wait()
+	if j.How.keepsBuild() && !enough.Load() && ctx.Err() == nil {
+		err := catch(brokeOff, func() error {
+			return j.rest(ctx, &block{send: func(rec arrow.RecordBatch) error { write(rec); return nil }})
+		})
+		if err != nil && err != errEnough {
 			cancel(err)
 		}
 	}
-	close(outs)
-	both.Wait()
 	j.sum.ProbeRows, j.sum.Filtered = done, j.index.filtered()
 	j.sum.Reading += reading
 	j.sum.Writing += writing
@@ -99,20 +148,34 @@ func (j *joiner) probe(ctx context.Context, probe array.RecordReader) error {
 	return nil
 }
 
-// read cuts the probe side into blocks.
-func (j *joiner) read(ctx context.Context, probe array.RecordReader, blocks chan<- *block) (seconds float64,
+// read cuts the probe side into blocks, which get in line and are tasks then. A batch that is large enough is a block
+// as it is where several blocks are looked up side by side: what comes out whole need not be copied.
+func (j *joiner) read(ctx context.Context, probe array.RecordReader, line, tasks chan<- *block) (seconds float64,
 	err error) {
+	enough := j.batch
+	if j.beside > 1 {
+		enough = max(1, j.batch/wholeShare)
+	}
 	b := &block{}
 	send := func() error {
 		if b.rows == 0 {
 			return nil
 		}
+		this := b
+		this.outs = make(chan arrow.RecordBatch, blockOuts)
 		select {
-		case blocks <- b:
+		case line <- this:
+		case <-ctx.Done():
+			this.release()
+			return ctx.Err()
+		}
+		select {
+		case tasks <- this:
 			b = &block{}
 			return nil
 		case <-ctx.Done():
-			b.release()
+			this.release()
+			close(this.outs)
 			return ctx.Err()
 		}
 	}
@@ -130,7 +193,7 @@ func (j *joiner) read(ctx context.Context, probe array.RecordReader, blocks chan
 			b.rows += int(to - from)
 			b.bytes += sizeOf(rec) * (to - from) / rec.NumRows()
 			from = to
-			if b.rows >= j.batch || j.Memory > 0 && b.bytes >= j.atOnce() {
+			if b.rows >= enough || j.Memory > 0 && b.bytes >= j.atOnce() {
 				if err := send(); err != nil {
 					return seconds, err
 				}
@@ -149,35 +212,47 @@ func (j *joiner) read(ctx context.Context, probe array.RecordReader, blocks chan
 	return seconds, send()
 }
 
-// block looks up a block's keys and sends the output's rows; it returns the time it waited for the writer.
-func (j *joiner) block(ctx context.Context, b *block, outs chan<- arrow.RecordBatch) (waiting time.Duration,
-	err error) {
+// wholeShare: a batch of that share of a block's rows is a block as it is.
+const wholeShare = 8
+
+// block looks up a block's keys and sends the output's rows.
+func (j *joiner) block(ctx context.Context, b *block) error {
+	b.send = func(rec arrow.RecordBatch) error {
+		clock := time.Now()
+		defer func() { b.waited += time.Since(clock) }()
+		select {
+		case b.outs <- rec:
+			return nil
+		case <-ctx.Done():
+			rec.Release()
+			return context.Cause(ctx)
+		}
+	}
 	keys := &packed{}
 	for _, r := range b.recs {
 		if err := j.plan.pack(keys, r, false); err != nil {
-			return 0, err
+			return err
 		}
 	}
 	keys.settle()
 	reps := make([]int64, b.rows)
 	if err := j.index.find(keys, reps); err != nil {
-		return 0, err
+		return err
 	}
 	j.notice(reps)
 	if j.Count {
 		for _, rep := range reps {
-			j.sum.OutRows += int64(j.times(rep))
+			b.counted += int64(j.times(rep))
 		}
-		return 0, nil
+		return nil
 	}
 	takers, err := j.blockTakers(b)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	left, right := make([]loc, 0, j.batch), make([]loc, 0, j.batch)
+	left, right := make([]loc, 0, min(j.batch, b.rows)), make([]loc, 0, min(j.batch, b.rows))
 	flush := func() error {
-		w, err := j.emit(ctx, b, takers, left, right, outs)
-		waiting += w
+		err := j.emit(b, takers, left, right)
 		left, right = left[:0], right[:0]
 		return err
 	}
@@ -187,10 +262,12 @@ func (j *joiner) block(ctx context.Context, b *block, outs chan<- arrow.RecordBa
 			rep := reps[i]
 			i++
 			for k := range j.times(rep) {
-				if j.Limit > 0 && j.taken == j.Limit {
-					return waiting, cmp.Or(flush(), errEnough)
+				if j.Limit > 0 {
+					if j.taken == j.Limit {
+						return cmp.Or(flush(), errEnough)
+					}
+					j.taken++
 				}
-				j.taken++
 				left = append(left, loc{c, row})
 				if len(j.payload) > 0 {
 					if rep >= 0 {
@@ -201,13 +278,13 @@ func (j *joiner) block(ctx context.Context, b *block, outs chan<- arrow.RecordBa
 				}
 				if len(left) == j.batch {
 					if err := flush(); err != nil {
-						return waiting, err
+						return err
 					}
 				}
 			}
 		}
 	}
-	return waiting, flush()
+	return flush()
 }
 
 // watch makes room for notice.

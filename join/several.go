@@ -73,6 +73,7 @@ func openFiles(format Format, files []inputFile, text TextOptions) (*Reader, err
 		return openAs(files[0].path, format, text)
 	}
 	s := &several{}
+	text.key = nil // the types of each tell those of all
 	for _, f := range files {
 		r, err := openAs(f.path, format, text)
 		if err != nil {

@@ -142,7 +142,7 @@ func (r *Reader) liveText(c *csvFile, o Options, build *Reader) {
 			}
 		}
 	}
-	r.text = &textFile{columns: columns, rows: -1, fields: true, read: c.read}
+	r.text = &textFile{columns: columns, rows: -1, csv: c, read: c.read}
 	r.live, r.close = c.live, func() error { c.live.stop(); return nil }
 	r.typed(columns)
 }
@@ -310,13 +310,13 @@ func (l *live) Read(to []byte) (int, error) {
 }
 
 // liveBlocks is blocks for an input that comes piece by piece.
-func liveBlocks(in *live, end func(b []byte) int, send func(b []byte) bool) error {
+func liveBlocks(in *live, end func(b []byte) int, send func(textPart) bool) error {
 	var b []byte
 	for tried := 0; ; {
 		some, err := in.some(max(1, textBlock-len(b)))
 		if err == io.EOF {
 			if len(b) > 0 {
-				send(b)
+				send(textPart{b, nil})
 			}
 			return nil
 		}
@@ -334,7 +334,7 @@ func liveBlocks(in *live, end func(b []byte) int, send func(b []byte) bool) erro
 			}
 			continue
 		}
-		if !send(b[:at:at]) {
+		if !send(textPart{b[:at:at], nil}) {
 			return nil
 		}
 		b, tried = bytes.Clone(b[at:]), 0

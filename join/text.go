@@ -36,6 +36,12 @@ const unread = "the text could not be read"
 // panic.
 func inOrder[T, R any](what string, produce func(send func(T) bool) error,
 	work func(T) (R, error)) (next func() (R, error), stop func()) {
+	return inOrderBy(runtime.GOMAXPROCS(0), what, produce, work)
+}
+
+// inOrderBy is inOrder on so many goroutines.
+func inOrderBy[T, R any](cores int, what string, produce func(send func(T) bool) error,
+	work func(T) (R, error)) (next func() (R, error), stop func()) {
 	type result struct {
 		r   R
 		err error
@@ -44,7 +50,6 @@ func inOrder[T, R any](what string, produce func(send func(T) bool) error,
 		t  T
 		to chan result
 	}
-	cores := runtime.GOMAXPROCS(0)
 	tasks, results, done := make(chan task), make(chan chan result, 2*cores), make(chan struct{})
 	var once sync.Once
 	var all crash.WaitGroup
@@ -111,9 +116,20 @@ func inOrder[T, R any](what string, produce func(send func(T) bool) error,
 	}, stop
 }
 
+// plainText is text that is not packed, and can be read at several places at a time.
+type plainText struct{ *io.SectionReader }
+
+func (plainText) Close() error { return nil }
+
+// textPart is a part of a text: whole records. Room is memory that nobody needs once nobody needs them, to be spared.
+type textPart struct{ records, room []byte }
+
 // blocks cuts what it reads into stretches of whole records, and sends them. end gives the end of the last record in b
 // that is known to be whole, 0 for none.
-func blocks(in io.Reader, end func(b []byte) int, send func(b []byte) bool) error {
+func blocks(in io.Reader, end func(b []byte) int, send func(textPart) bool) error {
+	if p, ok := in.(plainText); ok {
+		return plainBlocks(p, end, send)
+	}
 	var rest []byte
 	for size := textBlock; ; {
 		b := append(make([]byte, 0, max(size, len(rest)+size/2)), rest...)
@@ -121,7 +137,7 @@ func blocks(in io.Reader, end func(b []byte) int, send func(b []byte) bool) erro
 		b = b[:len(b)+n]
 		if err == io.EOF {
 			if len(b) > 0 {
-				send(b)
+				send(textPart{b, nil})
 			}
 			return nil
 		}
@@ -137,7 +153,78 @@ func blocks(in io.Reader, end func(b []byte) int, send func(b []byte) bool) erro
 			continue
 		}
 		rest, size = b[at:], textBlock
-		if !send(b[:at:at]) {
+		if !send(textPart{b[:at:at], nil}) { // the next begins with what is behind it
+			return nil
+		}
+	}
+}
+
+const (
+	readersOf  = 4       // one core of so many reads
+	roomBefore = 1 << 12 // before what is read, for the record that the part before it has begun
+)
+
+// plainBlocks is blocks for a text that several goroutines read, a part each at a time. This one only looks where the
+// last record of each ends.
+func plainBlocks(in plainText, end func(b []byte) int, send func(textPart) bool) error {
+	from, err := in.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return err
+	}
+	size := int64(textBlock)
+	next, stop := inOrderBy(max(1, runtime.GOMAXPROCS(0)/readersOf), unread, func(send func(int64) bool) error {
+		for at := from; at < in.Size() && send(at); at += size {
+		}
+		return nil
+	}, func(at int64) ([]byte, error) {
+		room := grab[byte](roomBefore + int(min(size, in.Size()-at)))
+		n, err := in.ReadAt(room[roomBefore:], at)
+		if err == io.EOF {
+			err = nil
+		}
+		return room[:roomBefore+n], err
+	})
+	defer stop()
+	var rest []byte
+	for tried := 0; ; {
+		long := len(rest) > roomBefore
+		room, err := next()
+		if err == io.EOF {
+			if len(rest) > 0 {
+				send(textPart{rest, nil})
+			}
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		var b []byte
+		if !long {
+			b = room[roomBefore-len(rest):]
+			copy(b, rest)
+		} else {
+			b = append(widen(rest, len(room)), room[roomBefore:]...)
+			spare(room)
+			room, rest = b, nil
+		}
+		at := 0
+		if len(b) >= tried+tried/2 { // a long record is not looked through for each part of it
+			at, tried = end(b), len(b)
+		}
+		if at == 0 {
+			if len(b) >= maxRecord {
+				return tooLong
+			}
+			if long {
+				rest = b
+			} else {
+				rest = append(rest[:0], b...)
+				spare(room)
+			}
+			continue
+		}
+		rest, tried = append(rest[:0], b[at:]...), 0
+		if !send(textPart{b[:at:at], room}) {
 			return nil
 		}
 	}

@@ -53,7 +53,7 @@ func newTextEncoder(w io.Writer, schema *arrow.Schema, by rowWriter, packing str
 		if p == nil {
 			b, err = by.head(nil, schema)
 		} else {
-			b, err = by.rows(make([]byte, 0, textBytes/2), p)
+			b, err = by.rows(grab[byte](textBytes / 2)[:0], p)
 			p.Release()
 		}
 		if err != nil {
@@ -68,6 +68,7 @@ func newTextEncoder(w io.Writer, schema *arrow.Schema, by rowWriter, packing str
 				b, err := next()
 				if err == nil {
 					_, err = w.Write(b)
+					spare(b)
 				}
 				if err == io.EOF {
 					return nil

@@ -33,6 +33,8 @@ type TextOptions struct {
 	// Quote stands around fields of CSV and TSV; 0 is a double quote. NoQuotes takes every quote for a letter.
 	Quote    byte
 	NoQuotes bool
+
+	key func(name string) bool // where set, the types of other columns of CSV are of no use
 }
 
 // dialect is how the fields of a format stand in a file.

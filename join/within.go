@@ -53,7 +53,7 @@ func sizeOf(rec arrow.RecordBatch) (n int64) {
 // needed is about how many bytes of memory the build side will take: columns as their files have them, or decoded,
 // where each row has its own of a dictionary's values.
 func (j *joiner) needed(build *Reader, plan *output, decoded bool, memory int64) (int64, error) {
-	rows := min(max(0, build.Rows()), 1<<40) // a broken file may say anything
+	rows := min(max(0, build.likely()), 1<<40) // a broken file may say anything
 	if build.pq == nil {
 		// compressed text is larger than its file
 		return max(build.size, 8*rows*int64(build.schema.NumFields())) + 16*rows, nil
@@ -70,7 +70,7 @@ func (j *joiner) needed(build *Reader, plan *output, decoded bool, memory int64)
 
 // columnBytes is what the build side takes, by the bytes of its columns that come out, and of keys that are no numbers.
 func (j *joiner) columnBytes(build *Reader, plan *output, of func(group, field int) (int64, error)) (int64, error) {
-	rows := min(max(0, build.Rows()), 1<<40)
+	rows := min(max(0, build.likely()), 1<<40)
 	n := int64(len(j.On)) * 16 * rows
 	for i, field := range build.schema.Fields() {
 		key := slices.ContainsFunc(j.On, func(p Pair) bool { return p.Build == field.Name }) &&
