@@ -429,7 +429,7 @@ func (l *lists) launchInsert(st *device.Stream, p listInsertParams, b frame.Rows
 
 // scratchFor gives scratch memory for as many rows of n as there is memory for, which is leased, but for l.least.
 func (l *lists) scratchFor(n int64) (piece int64, scratch device.Slice[byte], lease frame.Lease, err error) {
-	for piece = min(n, listRows); piece > leastRows; piece = piece / 2 &^ 31 {
+	for piece = min((n+31)&^31, listRows); piece > leastRows; piece = piece / 2 &^ 31 {
 		lease, err = l.frame().Scratch(frame.Align(8*piece) + 4*piece)
 		if err == nil {
 			return piece, lease.Mem, lease, nil

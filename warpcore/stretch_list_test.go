@@ -308,3 +308,21 @@ func TestListStretchesFindDefects(t *testing.T) {
 		{"rows that are left over want what they like", true, &bucketlistCU, "if (p.most && size > rows * p.most)", "if (false)", stress},
 	})
 }
+
+// Rows that are left over go in by positions in pieces, each of which begins with a word of the bitmap of positions, however many are left over.
+func TestPiecesAreWholeWords(t *testing.T) {
+	m, err := NewBucketList[uint32, uint32](openFor(t, "cpu"), ListOptions{})
+	must(t, err)
+	defer m.Close()
+	must(t, m.lists.frame().Writing(nil, func(*device.Stream) error {
+		for _, n := range []int64{1, leastRows - 1, leastRows + 1, 51199, listRows + 3} {
+			piece, _, lease, err := m.lists.scratchFor(n)
+			must(t, err)
+			lease.Done()
+			if piece%32 != 0 {
+				t.Errorf("a piece of %d rows, of %d, is not whole words", piece, n)
+			}
+		}
+		return nil
+	}))
+}
