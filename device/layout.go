@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // maxParams is the largest parameter struct that CUDA takes by value on every GPU we support.
@@ -13,17 +14,50 @@ const maxParams = 4096
 // layoutHeader writes the C header that a program's kernels include as "layout.h": its macros and its structs, with
 // a static_assert on the size and every offset, so that Go and the kernel cannot disagree about a byte.
 func layoutHeader(defines []Define, layouts []any) (string, error) {
-	w := layoutWriter{done: map[string]reflect.Type{}}
+	var w strings.Builder
 	w.WriteString("#pragma once\n#include \"types.cuh\"\n")
 	for _, d := range defines {
 		fmt.Fprintf(&w, "#define %s %v\n", d.Name, d.Value)
 	}
+	structs := &written
 	for _, l := range layouts {
-		if err := w.write(reflect.TypeOf(l)); err != nil {
-			return "", err
-		}
+		structs = structs.behind(reflect.TypeOf(l))
 	}
-	return w.String(), nil
+	text, err := structs.text()
+	w.WriteString(text)
+	return w.String(), err
+}
+
+// layoutList is a list of structs, and their text, which is written once: every table that is made asks for some.
+type layoutList struct {
+	types []reflect.Type
+	once  sync.Once
+	of    string
+	err   error
+	next  sync.Map // of reflect.Type → *layoutList
+}
+
+var written layoutList
+
+func (l *layoutList) behind(t reflect.Type) *layoutList {
+	if n, ok := l.next.Load(t); ok {
+		return n.(*layoutList)
+	}
+	n, _ := l.next.LoadOrStore(t, &layoutList{types: append(slices.Clone(l.types), t)})
+	return n.(*layoutList)
+}
+
+func (l *layoutList) text() (string, error) {
+	l.once.Do(func() {
+		w := layoutWriter{done: map[string]reflect.Type{}}
+		for _, t := range l.types {
+			if l.err = w.write(t); l.err != nil {
+				return
+			}
+		}
+		l.of = w.String()
+	})
+	return l.of, l.err
 }
 
 // checkLayout tells whether a Go struct can be a kernel's parameter.
@@ -31,7 +65,8 @@ func checkLayout(t reflect.Type) error {
 	if t.Size() > maxParams {
 		return fmt.Errorf("%v: %d bytes of parameters, more than %d", t, t.Size(), maxParams)
 	}
-	return (&layoutWriter{done: map[string]reflect.Type{}}).write(t)
+	_, err := written.behind(t).text()
+	return err
 }
 
 type layoutWriter struct {
