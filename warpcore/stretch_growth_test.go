@@ -237,6 +237,7 @@ func growthStress(t *testing.T) func(seed uint64) error {
 }
 
 func TestGrowthInStretchesUnderStress(t *testing.T) {
+	t.Parallel()
 	stress := growthStress(t)
 	for seed := range uint64(testenv.Seeds(40)) {
 		if err := stress(seed); err != nil {

@@ -118,6 +118,7 @@ func multiRound[K uint32 | uint64](d *device.Device, m *MultiMap[K, K], keys, va
 
 // Batches that go into a multimap stretch by stretch leave what others leave.
 func TestMultiStretches(t *testing.T) {
+	t.Parallel()
 	onDevices(t, func(t *testing.T, d *device.Device) {
 		for i, o := range []table.Options{{}, {Capacity: 9000}, {Capacity: 9000, LoadFactor: 1, Seed: 3}, {Capacity: 3000, Hash: kernel.HashIdentity}} {
 			if o.Hash != 0 && !testenv.Long() {
@@ -137,6 +138,7 @@ func TestMultiStretches(t *testing.T) {
 
 // At its bound, a multimap refuses the same number of positions as it would otherwise, and names them: what it has is what the others are.
 func TestMultiStretchesAtMaxBytes(t *testing.T) {
+	t.Parallel()
 	onDevices(t, func(t *testing.T, d *device.Device) {
 		s := newMultiSubject[uint32, uint32](t, d, Options{Options: table.Options{Capacity: 5000, MaxBytes: 64 << 10, LoadFactor: 0.9}}, 1)
 		inStretches(s.m.core, 10<<10)
@@ -165,6 +167,7 @@ func multiStress(t *testing.T) func(seed uint64) error {
 }
 
 func TestMultiStretchesUnderStress(t *testing.T) {
+	t.Parallel()
 	stress := multiStress(t)
 	for seed := range uint64(testenv.Seeds(40)) {
 		if err := stress(seed); err != nil {

@@ -211,6 +211,7 @@ func toldOnce[K uint32 | uint64](added device.Slice[bool], keys, values, got []K
 }
 
 func TestStretchHistory(t *testing.T) {
+	t.Parallel()
 	onDevices(t, func(t *testing.T, d *device.Device) {
 		must(t, stretchHistory[uint32](d, table.Options{Capacity: 3000}, 17<<10, rand.New(rand.NewPCG(1, 1)), 3000, 8))
 		must(t, stretchHistory[uint64](d, table.Options{Capacity: 20000, LoadFactor: 0.95}, 17<<10, rand.New(rand.NewPCG(1, 2)), 8000, 6))
@@ -223,6 +224,7 @@ func TestStretchHistory(t *testing.T) {
 
 // Sets of keys of 16 bytes go in by stretches, too; also keys that come again, and those that mark slots.
 func TestStretchesOfWideKeys(t *testing.T) {
+	t.Parallel()
 	onDevices(t, func(t *testing.T, d *device.Device) {
 		s, err := NewSet[[2]uint64](d, Options{Options: table.Options{Capacity: 3000}})
 		must(t, err)
@@ -267,6 +269,7 @@ func stretchStress(t *testing.T) func(seed uint64) error {
 }
 
 func TestStretchesUnderStress(t *testing.T) {
+	t.Parallel()
 	stress := stretchStress(t)
 	for seed := range uint64(testenv.Seeds(40)) {
 		if err := stress(seed); err != nil {
