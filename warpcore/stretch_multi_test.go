@@ -125,6 +125,9 @@ func TestMultiStretches(t *testing.T) {
 				continue // another compilation
 			}
 			for _, least := range []int64{1 << 20, 37, 89} {
+				if least == 89 && !d.Info().CUDA() && !testenv.Long() {
+					continue // more neighbourhoods, but no other way
+				}
 				must(t, multiHistory[uint32](d, o, least, 10<<10, rand.New(rand.NewPCG(1, uint64(i))), 3000, 6))
 			}
 		}
