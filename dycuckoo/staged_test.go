@@ -160,6 +160,10 @@ func TestStagedInserts(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestStagedInsertsFindDefects(t *testing.T) {
+	testenv.ByTurns(t)
 	text := stagedCU
 	defer func() { stagedCU = text }()
 	defects := map[string][2]string{

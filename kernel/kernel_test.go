@@ -124,8 +124,8 @@ func TestHashTwins(t *testing.T) {
 			want = append(want, kernel.Reduce(x, seed))
 		}
 		got := call[uint64, uint64](t, d, load(t, d, hashes, "hashes"), device.GridFor(1000, 64), in, len(want))
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("(-Go +kernel):\n%s", diff)
+		if !slices.Equal(want, got) {
+			t.Errorf("(-Go +kernel):\n%s", cmp.Diff(want, got))
 		}
 	})
 }
@@ -221,8 +221,8 @@ func TestTiles(t *testing.T) {
 					name = fmt.Sprintf("together_%d", n)
 				}
 				got := call[uint32, tileResult](t, d, load(t, d, tiles, name), device.Grid{Blocks: 3, Threads: 96}, in, threads)
-				if diff := cmp.Diff(want, got); diff != "" {
-					t.Errorf("%s (-want +got):\n%s", name, diff)
+				if !slices.Equal(want, got) {
+					t.Errorf("%s (-want +got):\n%s", name, cmp.Diff(want, got))
 				}
 			}
 		}

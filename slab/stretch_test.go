@@ -311,6 +311,10 @@ func stretchesRefuse(d *device.Device, seed uint64) error {
 
 func TestStretchesRefuse(t *testing.T) {
 	onEach(t, func(t *testing.T, d *device.Device) { must(t, stretchesRefuse(d, 0)) })
+}
+
+func TestRefusalsFindDefects(t *testing.T) {
+	testenv.ByTurns(t)
 	d := openCPU(t)
 	text := kernelsCU
 	defer func() { kernelsCU = text }()
@@ -333,22 +337,26 @@ func TestStretchesRefuse(t *testing.T) {
 	}
 }
 
-func TestStretchesUnderStress(t *testing.T) {
-	stress := func(seed uint64) error {
-		d, o := openCPU(t, device.WithStress(seed)), Options{Options: table.Options{Capacity: 4000}}
-		if seed%2 == 0 { // each thread of a block has several rows
-			return stretchHistory[uint32](d, o, 96*stretchBucketBytes, 1<<20, seed, 4000, 3)
-		}
-		o.Capacity = 1000
-		return stretchHistory[uint32](d, o, smallStretch, 500, seed, 1000, 4)
+// stretchStress is a short history under stress.
+func stretchStress(t *testing.T, seed uint64) error {
+	d, o := openCPU(t, device.WithStress(seed)), Options{Options: table.Options{Capacity: 4000}}
+	if seed%2 == 0 { // each thread of a block has several rows
+		return stretchHistory[uint32](d, o, 96*stretchBucketBytes, 1<<20, seed, 4000, 3)
 	}
-	t.Run("seeds", func(t *testing.T) {
-		for seed := range uint64(testenv.Seeds(40)) {
-			if err := stress(seed); err != nil {
-				t.Fatalf("seed %d: %v", seed, err)
-			}
+	o.Capacity = 1000
+	return stretchHistory[uint32](d, o, smallStretch, 500, seed, 1000, 4)
+}
+
+func TestStretchesUnderStress(t *testing.T) {
+	for seed := range uint64(testenv.Seeds(40)) {
+		if err := stretchStress(t, seed); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
 		}
-	})
+	}
+}
+
+func TestSlabStretchesFindDefects(t *testing.T) {
+	testenv.ByTurns(t)
 	stretch := stretchCU
 	defer func() { stretchCU = stretch }()
 	for name, c := range map[string][2]string{
@@ -371,7 +379,7 @@ func TestStretchesUnderStress(t *testing.T) {
 			}
 			stretchCU = strings.Replace(stretch, c[0], c[1], 1)
 			for seed := range uint64(40) {
-				if err := stress(seed); err != nil {
+				if err := stretchStress(t, seed); err != nil {
 					t.Logf("seed %d: %v", seed, err)
 					return
 				}

@@ -54,6 +54,7 @@ func TestChoices(t *testing.T) {
 
 // Groups of lanes under stress: keys that are not chosen go through the same loops.
 func TestChoicesUnderStress(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(testenv.SeedsOf(8, 3)) {
 		o := Options{Layout: []Layout{Packed, SoA}[seed%2], InsertGroup: []int{1, 4}[seed/2%2], FindGroup: []int{4, 1}[seed/2%2]}
 		d := openCPU(t, device.WithStress(seed))

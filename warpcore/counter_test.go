@@ -91,6 +91,7 @@ func TestHistogramOfCounts(t *testing.T) {
 
 // A count that is too large is told though the table grows for other keys of the batch, or refuses them; and not where its key is refused.
 func TestOverflowBesideGrowth(t *testing.T) {
+	t.Parallel()
 	most := ^uint32(0)
 	for _, maxBytes := range []int64{0, 4 << 10} {
 		for _, group := range []int{1, 4} {

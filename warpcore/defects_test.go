@@ -23,17 +23,29 @@ func from(first uint64, story func(seed uint64) error) func(seed uint64) error {
 	return func(seed uint64) error { return story(first + seed) }
 }
 
-// findDefects plants each defect alone, and wants one of so many seeds to tell of it.
+// findDefects plants the defects, of which short runs leave out most.
 func findDefects(t *testing.T, seeds uint64, defects []defect) {
-	for _, c := range defects { // those that are not planted, too, must be there to plant
+	canBePlanted(t, defects) // those that are left out, too
+	if !testenv.Long() {
+		defects = slices.DeleteFunc(defects, func(c defect) bool { return c.long })
+	}
+	findAll(t, seeds, testenv.Some(defects, 1))
+}
+
+// canBePlanted wants what the defects change to be in the kernels.
+func canBePlanted(t *testing.T, defects []defect) {
+	t.Helper()
+	for _, c := range defects {
 		if n := strings.Count(*c.text, c.old); n != 1 {
 			t.Errorf("%s: the kernels have %d times\n%s", c.name, n, c.old)
 		}
 	}
-	if !testenv.Long() {
-		defects = slices.DeleteFunc(defects, func(c defect) bool { return c.long })
-	}
-	for _, c := range testenv.Some(defects, 1) {
+}
+
+// findAll plants each defect alone, and wants one of so many seeds to tell of it.
+func findAll(t *testing.T, seeds uint64, defects []defect) {
+	canBePlanted(t, defects)
+	for _, c := range defects {
 		t.Run(c.name, func(t *testing.T) {
 			text := *c.text
 			defer func() { *c.text = text }()

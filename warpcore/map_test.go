@@ -202,6 +202,7 @@ func TestArgumentsOnTheStack(t *testing.T) {
 }
 
 func TestRefusedTypes(t *testing.T) {
+	t.Parallel()
 	d := openCPU(t)
 	for _, c := range []struct {
 		make func() error

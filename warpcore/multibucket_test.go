@@ -58,6 +58,7 @@ func TestMultiBucket(t *testing.T) {
 
 // The same with lanes switched at random, at every access.
 func TestMultiBucketUnderStress(t *testing.T) {
+	t.Parallel()
 	open := func(seed uint64) *device.Device {
 		d, err := device.Open("cpu", device.WithStress(seed))
 		must(t, err)

@@ -128,6 +128,7 @@ func orNil[K any](s *Set[K], err error) (table.Set[K], error) {
 
 // Set operations against Go maps, between sets of different options, on several streams' work, in pieces.
 func TestSetOperations(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"cpu", "cuda:0"} {
 		t.Run(name, func(t *testing.T) {
 			d, err := device.Open(name)

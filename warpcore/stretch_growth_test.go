@@ -224,8 +224,9 @@ func TestGrowthInStretchesWithoutMemory(t *testing.T) {
 	}
 }
 
-func TestGrowthInStretchesUnderStress(t *testing.T) {
-	stress := func(seed uint64) error {
+// growthStress is a short history of growth under stress, on devices that the test closes.
+func growthStress(t *testing.T) func(seed uint64) error {
+	return func(seed uint64) error {
 		o := table.Options{Capacity: 10, Seed: seed + 1}
 		if seed%4 == 3 {
 			o.LoadFactor = 1
@@ -233,42 +234,35 @@ func TestGrowthInStretchesUnderStress(t *testing.T) {
 		d := openFor(t, "cpu", device.WithStress(seed))
 		return growthHistory[uint32](d, o, 9<<10<<(seed%2*2), rand.New(rand.NewPCG(seed, 8)), 300, 4)
 	}
-	t.Run("seeds", func(t *testing.T) {
-		for seed := range uint64(testenv.Seeds(40)) {
-			if err := stress(seed); err != nil {
-				t.Fatalf("seed %d: %v", seed, err)
-			}
+}
+
+func TestGrowthInStretchesUnderStress(t *testing.T) {
+	t.Parallel()
+	stress := growthStress(t)
+	for seed := range uint64(testenv.Seeds(40)) {
+		if err := stress(seed); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
 		}
-	})
-	text := stretchCU
-	defer func() { stretchCU = text }()
-	for name, c := range map[string][2]string{
-		"a window at a border is nobody's":            {"begin = home(from * n / m);", "begin = home(from * n / m + WARPCORE_NEIGHBOURHOOD - 1);"},
-		"a window at a border is both blocks'":        {"if (h.window - from >= windows) return false;", "if (h.window - from >= windows) h.window = from;"},
-		"pairs far from their first windows are lost": {"return window < own;", "return false;"},
-		"pairs far from their first windows are put":  {"if (home(reduce(h.hash, p.old.windows)) != home(window))", "if (false)"},
-		"pairs of a full neighbourhood are lost":      {"if (number == C::NEAR) return true;", "if (number == C::NEAR) return false;"},
-		"a full window is not marked":                 {"mark(h);\n            h.advance(number);", "h.advance(number);"},
-		"a long chain is not told":                    {"        if (longest) max_of_memory(&counters(t)->max_probes, (u64)longest);\n", ""},
-		"a stretch is written before all have come":   {"    job.move_all();\n", "    job.move_all();\n    job.store();\n"},
-		"all blocks' lists are one":                   {"leave(stage.base + i, stage.k[i]", "leave(i, stage.k[i]"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if n := strings.Count(text, c[0]); n != 1 {
-				t.Fatalf("the kernels have %d times\n%s", n, c[0])
-			}
-			stretchCU = strings.Replace(text, c[0], c[1], 1)
-			if early, late, found := strings.Cut(stretchCU, "job.move_all();\n    job.store();"); found {
-				stretchCU = early + "job.move_all();\n    job.store();" + strings.Replace(late, "    job.store();\n", "", 1)
-			}
-			for seed := range uint64(40) {
-				if err := stress(seed); err != nil {
-					t.Logf("seed %d: %v", seed, err)
-					return
-				}
-			}
-			t.Fatal("no seed finds the defect")
-		})
+	}
+	canBePlanted(t, growthDefects(nil))
+}
+
+func TestGrowthInStretchesFindsDefects(t *testing.T) {
+	testenv.ByTurns(t)
+	findAll(t, 40, growthDefects(growthStress(t)))
+}
+
+func growthDefects(story func(seed uint64) error) []defect {
+	return []defect{
+		{"a window at a border is nobody's", false, &stretchCU, "begin = home(from * n / m);", "begin = home(from * n / m + WARPCORE_NEIGHBOURHOOD - 1);", story},
+		{"a window at a border is both blocks'", false, &stretchCU, "if (h.window - from >= windows) return false;", "if (h.window - from >= windows) h.window = from;", story},
+		{"pairs far from their first windows are lost", false, &stretchCU, "return window < own;", "return false;", story},
+		{"pairs far from their first windows are put", false, &stretchCU, "if (home(reduce(h.hash, p.old.windows)) != home(window))", "if (false)", story},
+		{"pairs of a full neighbourhood are lost", false, &stretchCU, "if (number == C::NEAR) return true;", "if (number == C::NEAR) return false;", story},
+		{"a full window is not marked", false, &stretchCU, "mark(h);\n            h.advance(number);", "h.advance(number);", story},
+		{"a long chain is not told", false, &stretchCU, "        if (longest) max_of_memory(&counters(t)->max_probes, (u64)longest);\n", "", from(11, story)},
+		{"a stretch is written before all have come", false, &stretchCU, "    job.move_all();\n    if (job.added) add(&stage.added, job.added);\n    block_sync();\n    job.leave_listed();\n    job.store();\n", "    job.move_all();\n    job.store();\n    if (job.added) add(&stage.added, job.added);\n    block_sync();\n    job.leave_listed();\n", story},
+		{"all blocks' lists are one", false, &stretchCU, "leave(stage.base + i, stage.k[i]", "leave(i, stage.k[i]", from(18, story)},
 	}
 }
 

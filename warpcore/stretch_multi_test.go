@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
@@ -119,12 +118,16 @@ func multiRound[K uint32 | uint64](d *device.Device, m *MultiMap[K, K], keys, va
 
 // Batches that go into a multimap stretch by stretch leave what others leave.
 func TestMultiStretches(t *testing.T) {
+	t.Parallel()
 	onDevices(t, func(t *testing.T, d *device.Device) {
 		for i, o := range []table.Options{{}, {Capacity: 9000}, {Capacity: 9000, LoadFactor: 1, Seed: 3}, {Capacity: 3000, Hash: kernel.HashIdentity}} {
 			if o.Hash != 0 && !testenv.Long() {
 				continue // another compilation
 			}
 			for _, least := range []int64{1 << 20, 37, 89} {
+				if least == 89 && !d.Info().CUDA() && !testenv.Long() {
+					continue // more neighbourhoods, but no other way
+				}
 				must(t, multiHistory[uint32](d, o, least, 10<<10, rand.New(rand.NewPCG(1, uint64(i))), 3000, 6))
 			}
 		}
@@ -138,6 +141,7 @@ func TestMultiStretches(t *testing.T) {
 
 // At its bound, a multimap refuses the same number of positions as it would otherwise, and names them: what it has is what the others are.
 func TestMultiStretchesAtMaxBytes(t *testing.T) {
+	t.Parallel()
 	onDevices(t, func(t *testing.T, d *device.Device) {
 		s := newMultiSubject[uint32, uint32](t, d, Options{Options: table.Options{Capacity: 5000, MaxBytes: 64 << 10, LoadFactor: 0.9}}, 1)
 		inStretches(s.m.core, 10<<10)
@@ -156,65 +160,57 @@ func TestMultiStretchesAtMaxBytes(t *testing.T) {
 	})
 }
 
-func TestMultiStretchesUnderStress(t *testing.T) {
-	stress := func(seed uint64) error {
+// multiStress is a short history under stress, on devices that the test closes.
+func multiStress(t *testing.T) func(seed uint64) error {
+	return func(seed uint64) error {
 		rng := rand.New(rand.NewPCG(seed, 7))
 		d := openFor(t, "cpu", device.WithStress(seed))
 		return multiHistory[uint32](d, table.Options{Capacity: 4000, LoadFactor: 0.9, Seed: seed + 1}, 7, 9<<10, rng, 2500, 4)
 	}
-	t.Run("seeds", func(t *testing.T) {
-		for seed := range uint64(testenv.Seeds(40)) {
-			if err := stress(seed); err != nil {
-				t.Fatalf("seed %d: %v", seed, err)
-			}
+}
+
+func TestMultiStretchesUnderStress(t *testing.T) {
+	t.Parallel()
+	stress := multiStress(t)
+	for seed := range uint64(testenv.Seeds(40)) {
+		if err := stress(seed); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
 		}
-	})
-	text, left, core := stretchMultiCU, multileftCUH, warpcoreCUH
-	defer func() { stretchMultiCU, multileftCUH, warpcoreCUH = text, left, core }()
-	for name, c := range map[string]struct {
-		of       *string
-		old, now string
-	}{
-		"two rows take one slot":                    {&stretchMultiCU, "if (or_of(marks + window, 1u << slot) >> slot & 1) return false;", "if (load_relaxed(marks + window) >> slot & 1) return false; or_of(marks + window, 1u << slot);"},
-		"rows that are left over are forgotten":     {&stretchMultiCU, "for (u32 i = thread_index(); i < n; i += block_threads()) leave(", "for (u32 i = thread_index() + 1; i < n; i += block_threads()) leave("},
-		"those beyond the list go over others":      {&stretchMultiCU, "if (n >= LISTED) return leave(add_in_memory(at<u32>(p.left), 1u), k, v);", "n %= 4;"},
-		"full windows are not marked":               {&stretchMultiCU, "if (!(seen & row.past)) or_of(marks + row.window, row.past);", ""},
-		"marks do not come to memory":               {&stretchMultiCU, "if (past) and_of_memory", "if (false) and_of_memory"},
-		"a row is sorted twice":                     {&stretchMultiCU, "counts + part_of(i), 1u)] = (u16)i;", "counts + part_of(i), 1u)] = (u16)(i ? i - 1 : 0);"},
-		"rows are counted before counters are 0":    {&stretchMultiCU, "counts[i] = 0;\n        block_sync();", "counts[i] = 0;"},
-		"the stretch is read while rows are sorted": {&stretchMultiCU, "(u16)i;\n        block_sync();", "(u16)i;"},
-		"windows are not marked by runs":            {&stretchMultiCU, "if (n > upto && number", "if (n > upto + 1 && number"},
-		"runs go on with a window further":          {&stretchMultiCU, "row.window + row.hop * RUN & around - 1", "row.window + row.hop * (RUN + 1) & around - 1"},
-		"two keys are a run":                        {&stretchMultiCU, "bool member = on && k == of && row.number == number;", "bool member = on && row.number == number;"},
-		"a run's windows are told too low":          {&stretchMultiCU, "take(its_window, number + its,", "take(its_window, number,"},
-		"a run takes slots further on":              {&stretchMultiCU, "popcount(free) <= n) return C::WINDOW;", "popcount(free) <= n) return C::WINDOW; n = (u32)popcount(free) - 1;"},
-		"a run goes on before its window is full":   {&stretchMultiCU, "popcount(free) <= n) return C::WINDOW;", "popcount(free) <= n + 1) return C::WINDOW;"},
-		"tombstones are not counted":                {&stretchMultiCU, "if (!p.empty) reused +=", "if (false) reused +="},
-		"what stands in the table is not seen":      {&stretchMultiCU, "marks[i] = Mark::taken(w) | past", "marks[i] = past"},
-		"reserved keys are not counted":             {&stretchMultiCU, "reserved += is;", ""},
-		"long chains are not told":                  {&stretchMultiCU, "if (stage.longest) max_of_memory", "if (false) max_of_memory"},
-		"a chain leaves its neighbourhood":          {&stretchMultiCU, "(row.window & ~(around - 1)) | (row.window + row.hop & around - 1);", "row.window + 1;"},
-		"a turn has a window less":                  {&stretchMultiCU, "return ++row.number < turn;", "return ++row.number < turn - 1;"},
-		"a turn has a window more":                  {&multileftCUH, "s.p.go_to(s.p.turn());", "s.p.go_to(++s.probes - 1);"},
-		"rows that are left over begin anew":        {&multileftCUH, "        s.p.go_to(s.p.turn());\n", ""},
-		"a lane's values go over another's":         {&warpcoreCUH, "value* at_once = at<value>(g.shuffle(to, j)) + (sum - own >> 8 * j & 15);", "value* at_once = at<value>(g.shuffle(to, j)) + (sum >> 8 * j & 15);"},
-		"an empty slot does not end a look-up":      {&warpcoreCUH, "if (g.rank() >= d) sum += before;", "if (g.rank() > d) sum += before;"},
-		"the last row that is left over is twice":   {&multileftCUH, "FOR_EACH_ITEM(i, n) {", "if (n) n++; FOR_EACH_ITEM(i, n) {"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			before := *c.of
-			defer func() { *c.of = before }()
-			if n := strings.Count(before, c.old); n != 1 {
-				t.Fatalf("the kernels have %d times\n%s", n, c.old)
-			}
-			*c.of = strings.Replace(before, c.old, c.now, 1)
-			for seed := range uint64(60) {
-				if err := stress(seed); err != nil {
-					t.Logf("seed %d: %.200v", seed, err)
-					return
-				}
-			}
-			t.Fatal("no seed finds the defect")
-		})
+	}
+	canBePlanted(t, multiStretchDefects(nil))
+}
+
+func TestMultiStretchesFindDefects(t *testing.T) {
+	testenv.ByTurns(t)
+	findAll(t, 60, multiStretchDefects(multiStress(t)))
+}
+
+func multiStretchDefects(story func(seed uint64) error) []defect {
+	return []defect{
+		{"two rows take one slot", false, &stretchMultiCU, "if (or_of(marks + window, 1u << slot) >> slot & 1) return false;", "if (load_relaxed(marks + window) >> slot & 1) return false; or_of(marks + window, 1u << slot);", story},
+		{"rows that are left over are forgotten", false, &stretchMultiCU, "for (u32 i = thread_index(); i < n; i += block_threads()) leave(", "for (u32 i = thread_index() + 1; i < n; i += block_threads()) leave(", story},
+		{"those beyond the list go over others", false, &stretchMultiCU, "if (n >= LISTED) return leave(add_in_memory(at<u32>(p.left), 1u), k, v);", "n %= 4;", story},
+		{"full windows are not marked", false, &stretchMultiCU, "if (!(seen & row.past)) or_of(marks + row.window, row.past);", "", story},
+		{"marks do not come to memory", false, &stretchMultiCU, "if (past) and_of_memory", "if (false) and_of_memory", story},
+		{"a row is sorted twice", false, &stretchMultiCU, "counts + part_of(i), 1u)] = (u16)i;", "counts + part_of(i), 1u)] = (u16)(i ? i - 1 : 0);", story},
+		{"rows are counted before counters are 0", false, &stretchMultiCU, "counts[i] = 0;\n        block_sync();", "counts[i] = 0;", story},
+		{"the stretch is read while rows are sorted", false, &stretchMultiCU, "(u16)i;\n        block_sync();", "(u16)i;", story},
+		{"windows are not marked by runs", false, &stretchMultiCU, "if (n > upto && number", "if (n > upto + 1 && number", story},
+		{"runs go on with a window further", false, &stretchMultiCU, "row.window + row.hop * RUN & around - 1", "row.window + row.hop * (RUN + 1) & around - 1", story},
+		{"two keys are a run", false, &stretchMultiCU, "bool member = on && k == of && row.number == number;", "bool member = on && row.number == number;", story},
+		{"a run's windows are told too low", false, &stretchMultiCU, "take(its_window, number + its,", "take(its_window, number,", story},
+		{"a run takes slots further on", false, &stretchMultiCU, "popcount(free) <= n) return C::WINDOW;", "popcount(free) <= n) return C::WINDOW; n = (u32)popcount(free) - 1;", story},
+		{"a run goes on before its window is full", false, &stretchMultiCU, "popcount(free) <= n) return C::WINDOW;", "popcount(free) <= n + 1) return C::WINDOW;", story},
+		{"tombstones are not counted", false, &stretchMultiCU, "if (!p.empty) reused +=", "if (false) reused +=", story},
+		{"what stands in the table is not seen", false, &stretchMultiCU, "marks[i] = Mark::taken(w) | past", "marks[i] = past", story},
+		{"reserved keys are not counted", false, &stretchMultiCU, "reserved += is;", "", story},
+		{"long chains are not told", false, &stretchMultiCU, "if (stage.longest) max_of_memory", "if (false) max_of_memory", story},
+		{"a chain leaves its neighbourhood", false, &stretchMultiCU, "(row.window & ~(around - 1)) | (row.window + row.hop & around - 1);", "row.window + 1;", story},
+		{"a run's turn has windows less", false, &stretchMultiCU, "if (row.number >= turn) {", "if (row.number + RUN >= turn) {", story},
+		{"a turn has a window more", false, &multileftCUH, "s.p.go_to(s.p.turn());", "s.p.go_to(++s.probes - 1);", story},
+		{"rows that are left over begin anew", false, &multileftCUH, "        s.p.go_to(s.p.turn());\n", "", story},
+		{"a lane's values go over another's", false, &warpcoreCUH, "value* at_once = at<value>(g.shuffle(to, j)) + (sum - own >> 8 * j & 15);", "value* at_once = at<value>(g.shuffle(to, j)) + (sum >> 8 * j & 15);", story},
+		{"an empty slot does not end a look-up", false, &warpcoreCUH, "if (g.rank() >= d) sum += before;", "if (g.rank() > d) sum += before;", story},
+		{"the last row that is left over is twice", false, &multileftCUH, "FOR_EACH_ITEM(i, n) {", "if (n) n++; FOR_EACH_ITEM(i, n) {", story},
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
@@ -212,6 +211,7 @@ func toldOnce[K uint32 | uint64](added device.Slice[bool], keys, values, got []K
 }
 
 func TestStretchHistory(t *testing.T) {
+	t.Parallel()
 	onDevices(t, func(t *testing.T, d *device.Device) {
 		must(t, stretchHistory[uint32](d, table.Options{Capacity: 3000}, 17<<10, rand.New(rand.NewPCG(1, 1)), 3000, 8))
 		must(t, stretchHistory[uint64](d, table.Options{Capacity: 20000, LoadFactor: 0.95}, 17<<10, rand.New(rand.NewPCG(1, 2)), 8000, 6))
@@ -224,6 +224,7 @@ func TestStretchHistory(t *testing.T) {
 
 // Sets of keys of 16 bytes go in by stretches, too; also keys that come again, and those that mark slots.
 func TestStretchesOfWideKeys(t *testing.T) {
+	t.Parallel()
 	onDevices(t, func(t *testing.T, d *device.Device) {
 		s, err := NewSet[[2]uint64](d, Options{Options: table.Options{Capacity: 3000}})
 		must(t, err)
@@ -258,51 +259,47 @@ func TestStretchesOfWideKeys(t *testing.T) {
 	})
 }
 
-func TestStretchesUnderStress(t *testing.T) {
-	stress := func(seed uint64) error {
+// stretchStress is a short history under stress, on devices that the test closes.
+func stretchStress(t *testing.T) func(seed uint64) error {
+	return func(seed uint64) error {
 		rng := rand.New(rand.NewPCG(seed, 7))
 		d := openFor(t, "cpu", device.WithStress(seed))
 		return stretchHistory[uint32](d, table.Options{Capacity: 2000}, 17<<10, rng, 2000, 4)
 	}
-	t.Run("seeds", func(t *testing.T) {
-		for seed := range uint64(testenv.Seeds(40)) {
-			if err := stress(seed); err != nil {
-				t.Fatalf("seed %d: %v", seed, err)
-			}
+}
+
+func TestStretchesUnderStress(t *testing.T) {
+	t.Parallel()
+	stress := stretchStress(t)
+	for seed := range uint64(testenv.Seeds(40)) {
+		if err := stress(seed); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
 		}
-	})
-	text := stretchCU
-	defer func() { stretchCU = text }()
-	for name, c := range map[string][2]string{
-		"equal keys both stand":                    {"twice = fresh & again(w, fresh);", "twice = 0;"},
-		"a window is written before it is settled": {"    job.settle();\n", ""},
-		"a slot becomes empty before others": {"u32 slot = Mark::nearest(~taken & Mark::ALL, Probe<C>(p.table, A::key_of(pair)).first_slot());",
-			"u32 slot = 31 - (u32)leading_zeros(~taken & Mark::ALL);"},
-		"rows that are left over are forgotten": {"if (is[j] != IN) leave(", "if (false) leave("},
-		"tombstones are taken in full windows":  {"if (!empty) keys = ALL;", ""},
-		"all rows of a new key are told":        {"tell(window, fresh & ~twice);", "tell(window, fresh);"},
-		"a key's only row is not told":          {"        else tell(i, fresh);\n", ""},
-		"rows that are left over are others'":   {"_positions)[to] = position;", "_positions)[to] = position ^ 1;"},
-		"a listed row is told as another":       {"position[i] = from;", "position[i] = from ^ 1;"},
-		"rows go on before others are settled":  {"if (load_relaxed(marks + at) >> Mark::WAS == Mark::ALL) {", "if ((load_relaxed(marks + at) & Mark::ALL) == Mark::ALL) {"},
-		"a full window is not marked":           {"mark(h);\n            h.advance(number++);", "h.advance(number++);"},
-		"a key is not looked for farther on":    {"if (!p.empty && there(at, k, v)) return IN;", ""},
-		"a listed key is not looked for":        {"if (there(w, at, k, v)) return IN;", ""},
-		"a long chain is not told":              {"        if (longest) max_of_memory(&counters(t)->max_probes, (u64)longest);\n", ""},
-		"rounds are not settled":                {"settle_of(at[j] &", "if (false) settle_of(at[j] &"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if n := strings.Count(text, c[0]); n != 1 {
-				t.Fatalf("the kernels have %d times\n%s", n, c[0])
-			}
-			stretchCU = strings.Replace(text, c[0], c[1], 1)
-			for seed := range uint64(150) {
-				if err := stress(seed); err != nil {
-					t.Logf("seed %d: %v", seed, err)
-					return
-				}
-			}
-			t.Fatal("no seed finds the defect")
-		})
+	}
+	canBePlanted(t, stretchDefects(nil))
+}
+
+func TestStretchesFindDefects(t *testing.T) {
+	testenv.ByTurns(t)
+	findAll(t, 150, stretchDefects(stretchStress(t)))
+}
+
+func stretchDefects(story func(seed uint64) error) []defect {
+	return []defect{
+		{"equal keys both stand", false, &stretchCU, "twice = fresh & again(w, fresh);", "twice = 0;", story},
+		{"a window is written before it is settled", false, &stretchCU, "    job.settle();\n", "", story},
+		{"a slot becomes empty before others", false, &stretchCU, "u32 slot = Mark::nearest(~taken & Mark::ALL, Probe<C>(p.table, A::key_of(pair)).first_slot());", "u32 slot = 31 - (u32)leading_zeros(~taken & Mark::ALL);", story},
+		{"rows that are left over are forgotten", false, &stretchCU, "if (is[j] != IN) leave(", "if (false) leave(", story},
+		{"tombstones are taken in full windows", false, &stretchCU, "if (!empty) keys = ALL;", "", story},
+		{"all rows of a new key are told", false, &stretchCU, "tell(window, fresh & ~twice);", "tell(window, fresh);", story},
+		{"a key's only row is not told", false, &stretchCU, "        else tell(i, fresh);\n", "", story},
+		{"rows that are left over are others'", false, &stretchCU, "_positions)[to] = position;", "_positions)[to] = position ^ 1;", story},
+		{"a listed row is told as another", false, &stretchCU, "position[i] = from;", "position[i] = from ^ 1;", story},
+		{"rows go on before others are settled", false, &stretchCU, "if (load_relaxed(marks + at) >> Mark::WAS == Mark::ALL) {", "if ((load_relaxed(marks + at) & Mark::ALL) == Mark::ALL) {", from(13, story)},
+		{"a full window is not marked", false, &stretchCU, "mark(h);\n            h.advance(number++);", "h.advance(number++);", story},
+		{"a key is not looked for farther on", false, &stretchCU, "if (!p.empty && there(at, k, v)) return IN;", "", story},
+		{"a listed key is not looked for", false, &stretchCU, "if (there(w, at, k, v)) return IN;", "", story},
+		{"a long chain is not told", false, &stretchCU, "        if (longest) max_of_memory(&counters(t)->max_probes, (u64)longest);\n", "", story},
+		{"rounds are not settled", false, &stretchCU, "settle_of(at[j] &", "if (false) settle_of(at[j] &", story},
 	}
 }

@@ -65,6 +65,7 @@ func TestUpdates(t *testing.T) {
 }
 
 func TestUpdatesUnderStress(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(testenv.SeedsOf(16, 2)) {
 		group := seed / 2 % 2
 		if !testenv.Long() {
@@ -165,6 +166,7 @@ func TestRefusedKeysStayOut(t *testing.T) {
 // On the CPU device a lane has sums of its own for keys that come often. Keys come often, seldom, often again, and take entries from one another;
 // a table at its bound refuses some of them.
 func TestSumsOfALane(t *testing.T) {
+	t.Parallel()
 	const rows = 300_000
 	r := rand.New(rand.NewPCG(3, 4))
 	zipf := rand.NewZipf(r, 1.1, 1, 1<<20)
