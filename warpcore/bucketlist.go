@@ -168,7 +168,10 @@ func (l *lists) begin() error {
 			keys = min(keys, int64(l.opts.Keys))
 		}
 		windows = l.keys.windowsForPairs(keys)
-		places = max(leastPool, pairs, keys*int64(l.opts.InitialBucket))
+		places = max(leastPool, rounded(pairs), keys*int64(l.opts.InitialBucket))
+		if pairs >= l.keys.stretch.rule.MinRows { // for what stretches leave over: see insertLeft
+			places += places / 64
+		}
 		return windows, places, l.keys.bytes(windows, side) + places*int64(l.cfg.valueBytes)
 	}
 	if limit := l.opts.MaxBytes; limit > 0 {
@@ -427,6 +430,10 @@ func (l *lists) launchInsert(st *device.Stream, p listInsertParams, b frame.Rows
 	return l.kernel.partition.Place(l.frame(), st, place(true, l.kernel.slots), p.Rows, b)
 }
 
+// rounded is the most places that so many values take in buckets of just their sizes, which are rounded up. Where values are left over, it is also what
+// tells for sure that all have room.
+func rounded(values int64) int64 { return values + values>>(listMantissa-1) + 1 }
+
 // scratchFor gives scratch memory for as many rows of n as there is memory for, which is leased, but for l.least.
 func (l *lists) scratchFor(n int64) (piece int64, scratch device.Slice[byte], lease frame.Lease, err error) {
 	for piece = min((n+31)&^31, listRows); piece > leastRows; piece = piece / 2 &^ 31 {
@@ -576,10 +583,9 @@ func (l *lists) ahead(st *device.Stream, exact bool, b frame.Rows) (sure bool, g
 		}
 	}
 	sure = true
-	need := b.N
+	need := rounded(b.N)
 	switch s0 := int64(l.opts.InitialBucket); {
 	case exact:
-		need += need/(1<<(listMantissa-1)) + 1 // sizes are rounded
 	case l.keys.live() == 0:
 		need = min(need*s0, need+distinct*(s0-1))
 	default:
@@ -750,7 +756,7 @@ func (l *lists) movePool(st *device.Stream, places int64) error {
 // packedPlaces is how many places all lists take at most, each in one bucket of its size.
 func (l *lists) packedPlaces() int64 {
 	live := l.counters.Seen.live()
-	return live + live/(1<<(listMantissa-1)) + 1
+	return rounded(live)
 }
 
 // pack lays all lists anew in a pool of so many places. Where these are fewer than packedPlaces, it first counts what lists take; done is false if that is more:

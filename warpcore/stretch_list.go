@@ -91,15 +91,28 @@ func (l *lists) insertLeft(st *device.Stream, q listStretchParams, p listInsertP
 		}
 		q.Lists, p.Lists = l.table(), l.table()
 	}
-	piece, scratch, lease, err := l.scratchFor(n)
+	// There is room for all of them, surely, if each finds a slot, and a bucket for itself. A pool that is a little larger costs less than to ask all rows.
+	most := l.placesEach(n)
+	sure := most > 0 && l.keys.filled+n <= l.keys.fillable()
+	if want := l.used() + n*int64(l.cfg.header()+1)/16*17 + leastPool; most <= 0 && l.keys.filled+n <= l.keys.fillable() && failed == 0 && want <= l.bound() {
+		err := l.movePool(st, want)
+		if err != nil && !device.IsOutOfMemory(err) {
+			return err
+		}
+		q.Lists, p.Lists = l.table(), l.table()
+		most = l.placesEach(n)
+		sure = most > 0
+	}
+	rows := n
+	if !sure {
+		rows = int64(p.Rows.N)
+	}
+	piece, scratch, lease, err := l.scratchFor(rows)
 	if err != nil {
 		return err
 	}
 	defer lease.Done()
-	// There is room for all of them, surely, if each finds a slot, and a bucket for itself.
-	free := l.room() - l.used()
-	most := (free-free>>(listMantissa-2))/n - int64(l.cfg.header()) // sizes are rounded
-	if most > 0 && l.keys.filled+n <= l.keys.fillable() {
+	if sure {
 		values, err := l.frame().Scratch(n * int64(l.cfg.valueBytes))
 		if err == nil {
 			defer values.Done()
@@ -126,6 +139,12 @@ func (l *lists) insertLeft(st *device.Stream, q listStretchParams, p listInsertP
 	}
 	p.Rows.Attempt = 1
 	return l.launchPieces(st, l.kernel.slots, p, p.Rows, piece, scratch)
+}
+
+// placesEach is how many places n rows may each take at least, in a bucket of its own.
+func (l *lists) placesEach(n int64) int64 {
+	free := l.room() - l.used()
+	return (free-free>>(listMantissa-2))/n - int64(l.cfg.header()) // sizes are rounded
 }
 
 // insertSurely inserts rows that are left over, for all of which there is room, in buckets of so many places a row at most.
