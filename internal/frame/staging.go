@@ -21,12 +21,18 @@ type stageTune struct {
 	huge            int  // bytes of an output from which on it is asked to lie on huge pages
 }
 
-// By trial on an H200, with `warpmap bench fig host`: slots of 16 MiB lose a tenth of pinned look-ups, where there are five. Slots are for: one that is
-// filled, the next, one on the bus, one in a kernel, one on the way back, one that is copied out. Two threads are left to those who launch and who wait
-// for the device. Look-ups of 4+4 bytes need twice the bus's rate of all cores together: BenchmarkStage tells what they have.
+// By trial on an H200 with 16 cores (BenchmarkStage). Slots are for: one that is filled, the next, one on the bus, one in a kernel, one on the way back,
+// one that is copied out, and two more, with which no core waits. Two threads are left to those who launch and who wait for the device. Look-ups of 4+4
+// bytes need twice the bus's rate of all cores together. In GB/s each way, of 51 that plain copies do both ways at once:
+//
+//	copied in, and out     6 × 32 MiB   5 × 16   8 × 16   12 × 8
+//	past the caches both         32.5     29.7     33.0     32.9
+//	past them out alone          37.7     34.3     45.5     36.8
+//	by the caches both           33.2     31.0     38.0     32.5
+//
+// Inputs alone move at 44 GB/s past the caches and at 50 by them, outputs alone at 50 and at 41 to 51; pinned slices at 47 to 48 each way in all.
 func newStageTune() stageTune {
-	return stageTune{slot: 32 << 20, slots: 6, piece: 256 << 10, copiers: max(1, min(16, runtime.GOMAXPROCS(0)-2)),
-		pastIn: true, pastOut: true, huge: stageHuge}
+	return stageTune{slot: 16 << 20, slots: 8, piece: 256 << 10, copiers: max(1, min(16, runtime.GOMAXPROCS(0)-2)), pastOut: true, huge: stageHuge}
 }
 
 const (
