@@ -2,6 +2,7 @@ package join
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,7 +20,8 @@ import (
 // To find the types of text, all of it is read once before it is read for the join. Where an output is the same
 // whatever the types of columns that are no keys, a glance at the first rows will do: the keys get the types that
 // these have, and each field is looked at when it is read. If one does not fit, or anything else is wrong with an
-// input, the join begins anew, and reads all that it should: so the output and the errors are the same.
+// input, the join begins anew, and reads all that it should: so the output and the errors of inputs are the same. Of an
+// option and an input that are both wrong, the option comes first.
 
 // glances tells that inputs may be glanced at, because the output is the same and a join can begin anew: they can be
 // read again, and nobody has seen anything of an output.
@@ -41,11 +43,26 @@ func (o *Options) glances(inputs []inputFile) bool {
 		err == nil && (about.Mode().IsRegular() || about.IsDir()) && (ownErr != nil || !os.SameFile(about, own)))
 }
 
+// leastRow is how many bytes of text a row has at least, and mostTaken how many bytes of memory so short a one takes.
+const leastRow, mostTaken = 2, 24
+
+// surelyFits tells that the build side fits in memory, however short its rows are. By its first rows alone a larger one may
+// seem to fit, and nobody would split it.
+func (o *Options) surelyFits(build []inputFile) bool {
+	size := int64(0)
+	for _, f := range build {
+		if about, err := os.Stat(f.path); err == nil {
+			size += about.Size()
+		}
+	}
+	return size <= cmp.Or(o.Memory, int64(min(machine(), 1<<62))/2)/mostTaken*leastRow
+}
+
 // runGlancing runs a join that glances at its inputs where it may, and once more if that was not enough.
 func runGlancing(ctx context.Context, d *device.Device, o Options, t tuning, build, probe []inputFile) (Summary,
 	error) {
 	var devices *opening
-	s, again, err := Summary{}, o.glances(slices.Concat(build, probe)), error(nil)
+	s, again, err := Summary{}, o.glances(slices.Concat(build, probe)) && o.surelyFits(build), error(nil)
 	if again {
 		s, again, err = runOnce(ctx, d, o, t, build, probe, true, &devices)
 		again = again && errors.As(err, new(*InputError)) && ctx.Err() == nil

@@ -76,8 +76,8 @@
 // Values that are no keys are not parsed. Columns that stand side by side in the output are carried as one column of
 // text, which a row of the input gives at once where it has no quotes. The keys get the types of the first rows, and
 // each is looked at when it is read; if one has another type, the join begins anew, after it has read all. So do counts
-// of CSV. Outputs and errors are as if all had been read first. Pipes, standard input and output, and joins with a
-// limit go without.
+// of CSV. Outputs and errors of inputs are as if all had been read first. Pipes, standard input and output, joins with
+// a limit, and build sides of more than a twelfth of Memory go without.
 //
 // # Order and duplicates
 //

@@ -26,6 +26,7 @@ type block struct {
 	// When outs is closed: the rows that were counted, and the time that it took, without that in which it waited.
 	counted      int64
 	took, waited time.Duration
+	looked       bool // that it was looked up, and not left because there were enough rows
 }
 
 func (b *block) release() {
@@ -69,6 +70,9 @@ func (j *joiner) probe(ctx context.Context, probe array.RecordReader) error {
 		defer context.AfterFunc(more, r.interrupt)()
 	}
 	j.beside = j.sideBySide(probe)
+	for _, t := range j.takers { // made when one block had their share
+		t.limit(j.atOnce())
+	}
 	// A block is in line before anybody works on it.
 	line, tasks := make(chan *block, blocksAhead*j.beside), make(chan *block)
 	var reading, writing float64
@@ -90,6 +94,7 @@ func (j *joiner) probe(ctx context.Context, probe array.RecordReader) error {
 			for b := range tasks {
 				if !enough.Load() && ctx.Err() == nil {
 					clock := time.Now()
+					b.looked = true
 					err := catch(brokeOff, func() error { return j.block(ctx, b) })
 					b.took = time.Since(clock) - b.waited
 					if err == errEnough {
@@ -122,7 +127,9 @@ func (j *joiner) probe(ctx context.Context, probe array.RecordReader) error {
 		}
 		j.sum.OutRows += b.counted
 		j.sum.Probing += b.took.Seconds()
-		done += int64(b.rows)
+		if b.looked {
+			done += int64(b.rows)
+		}
 		if ctx.Err() == nil {
 			err := catch(brokeOff, func() error { j.Progress(Progress{"probe", done, total}); return nil })
 			if err != nil {
@@ -189,11 +196,13 @@ func (j *joiner) read(ctx context.Context, probe array.RecordReader, line, tasks
 		rec := probe.RecordBatch()
 		for from := int64(0); from < rec.NumRows(); {
 			to := min(rec.NumRows(), from+int64(j.batch))
+			// The reader's batches may have a larger share.
+			to = min(to, from+max(1, j.blockBytes()*rec.NumRows()/max(1, sizeOf(rec))))
 			b.recs = append(b.recs, rec.NewSlice(from, to))
 			b.rows += int(to - from)
 			b.bytes += sizeOf(rec) * (to - from) / rec.NumRows()
 			from = to
-			if b.rows >= enough || j.Memory > 0 && b.bytes >= j.atOnce() {
+			if b.rows >= enough || b.bytes >= j.blockBytes() {
 				if err := send(); err != nil {
 					return seconds, err
 				}

@@ -259,3 +259,34 @@ func openBoth(o Options) (build, probe *Reader, err error) {
 	}
 	return build, probe, err
 }
+
+// A file that becomes shorter while it is read is an error, wherever it ends then.
+func TestTextThatBecomesShorter(t *testing.T) {
+	cutInto(t, 64)
+	as := dialect{delimiter: ',', quote: '"'}
+	text := []byte(strings.Repeat("1,abc\n", 100))
+	for left := range len(text) {
+		in := plainText{io.NewSectionReader(bytes.NewReader(text[:left]), 0, int64(len(text)))}
+		rows := 0
+		err := plainBlocks(in, func(b []byte) int { return lastRecord(b, as) }, func(p textPart) bool {
+			rows += bytes.Count(p.records, []byte("\n"))
+			return true
+		})
+		if err == nil {
+			t.Fatalf("%d of %d bytes: %d rows, and no error", left, len(text), rows)
+		}
+	}
+}
+
+// No batch of those that wait for the writer is large, however wide its rows are; and a bound of memory is shared by all of them.
+func TestWideRowsSideBySide(t *testing.T) {
+	for _, bound := range []int64{0, 1 << 30} {
+		j := &joiner{}
+		j.Memory, j.Threads, j.beside = bound, 8, 8
+		j.shares = batchShare * (blocksAhead + 1) * 8
+		waiting := int64(7*j.beside) * j.atOnce()
+		if want := int64(512 << 20); waiting > want || j.blockBytes() > want/8 {
+			t.Errorf("with a bound of %d, %d bytes of a column wait, in blocks of %d", bound, waiting, j.blockBytes())
+		}
+	}
+}

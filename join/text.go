@@ -2,6 +2,7 @@ package join
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"runtime"
@@ -180,7 +181,9 @@ func plainBlocks(in plainText, end func(b []byte) int, send func(textPart) bool)
 		room := grab[byte](roomBefore + int(min(size, in.Size()-at)))
 		n, err := in.ReadAt(room[roomBefore:], at)
 		if err == io.EOF {
-			err = nil
+			if err = nil; n < len(room)-roomBefore {
+				err = errors.New("the file became shorter while it was read")
+			}
 		}
 		return room[:roomBefore+n], err
 	})
@@ -210,6 +213,11 @@ func plainBlocks(in plainText, end func(b []byte) int, send func(textPart) bool)
 		at := 0
 		if len(b) >= tried+tried/2 { // a long record is not looked through for each part of it
 			at, tried = end(b), len(b)
+		}
+		if at == 0 {
+			if len(b) >= maxRecord && tried < len(b) {
+				at, tried = end(b), len(b)
+			}
 		}
 		if at == 0 {
 			if len(b) >= maxRecord {

@@ -14,10 +14,25 @@ import (
 
 // atOnce is about how many bytes of a batch are in memory, of which several are at a time.
 func (j *joiner) atOnce() int64 {
-	if j.Memory == 0 {
-		return math.MaxInt32
+	switch {
+	case j.Memory > 0:
+		return max(j.Memory/int64(max(j.shares, batchShare)), leastBatch)
+	case j.beside > 1:
+		return besideBatch
 	}
-	return max(j.Memory/int64(max(j.shares, batchShare)), leastBatch)
+	return math.MaxInt32
+}
+
+// besideBatch is that of a column where blocks are looked up side by side: seven batches for each may wait for the writer. Those of
+// 65,536 rows are smaller, if a value has less than 128 bytes.
+const besideBatch = 8 << 20
+
+// blockBytes is about how many bytes a block of probe rows may have.
+func (j *joiner) blockBytes() int64 {
+	if j.Memory == 0 && j.beside > 1 {
+		return 4 * besideBatch
+	}
+	return j.atOnce()
 }
 
 // within has readers, and the join with so many columns in its output, make batches that memory has room for.
