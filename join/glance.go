@@ -46,8 +46,8 @@ func (o *Options) glances(inputs []inputFile) bool {
 // leastRow is how many bytes of text a row has at least, and mostTaken how many bytes of memory so short a one takes.
 const leastRow, mostTaken = 2, 24
 
-// surelyFits tells that the build side fits in memory, however short its rows are. By its first rows alone a larger one may
-// seem to fit, and nobody would split it.
+// surelyFits tells that the build side fits in memory, however short its rows are. By its first rows alone a larger one
+// may seem to fit, and nobody would split it.
 func (o *Options) surelyFits(build []inputFile) bool {
 	size := int64(0)
 	for _, f := range build {

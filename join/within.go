@@ -23,8 +23,8 @@ func (j *joiner) atOnce() int64 {
 	return math.MaxInt32
 }
 
-// besideBatch is that of a column where blocks are looked up side by side: seven batches for each may wait for the writer. Those of
-// 65,536 rows are smaller, if a value has less than 128 bytes.
+// besideBatch is that of a column where blocks are looked up side by side: seven batches for each may wait for the
+// writer. Those of 65,536 rows are smaller, if a value has less than 128 bytes.
 const besideBatch = 8 << 20
 
 // blockBytes is about how many bytes a block of probe rows may have.
