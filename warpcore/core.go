@@ -667,6 +667,7 @@ func (c *core) launchInsert(st *device.Stream, k inserts, p insertParams, b fram
 		}
 		if done = done || taken == b.N; taken > 0 && !done { // the others, as they are
 			b = b.Part(frame.Part{First: uint64(taken), N: uint64(b.N - taken)}, c.cfg.keyBytes, c.cfg.valueBytes)
+			p.Table = c.t // which may be another: see insertReserved
 			if p.Rows.Refused != 0 {
 				p.Rows.Refused += uint64(taken / 8)
 			}
@@ -677,7 +678,7 @@ func (c *core) launchInsert(st *device.Stream, k inserts, p insertParams, b fram
 	}
 	return c.kernel.partition.Place(&c.frame, st, c.placement(p.Rows.Refused != 0, func(g device.Grid, rows frame.Placing) error {
 		p.Rows = rows
-		if k.combine != (device.Kernel[combineParams]{}) && !c.frame.Device.Info().CUDA() {
+		if rows.Span == 0 && k.combine != (device.Kernel[combineParams]{}) && !c.frame.Device.Info().CUDA() {
 			g = c.frame.LongGrid(int64(rows.N), 8*waves)
 		}
 		return k.rows.Launch(st, g, &p)

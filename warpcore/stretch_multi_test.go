@@ -214,3 +214,33 @@ func multiStretchDefects(story func(seed uint64) error) []defect {
 		{"the last row that is left over is twice", false, &multileftCUH, "FOR_EACH_ITEM(i, n) {", "if (n) n++; FOR_EACH_ITEM(i, n) {", story},
 	}
 }
+
+// A batch whose front went in by stretches may have had the side region grow: what is behind it goes into the table that there is then.
+func TestFrontGrowsTheSideRegion(t *testing.T) {
+	const piece = 12000
+	d := openFor(t, "cpu")
+	m, err := NewMultiMap[uint32, uint32](d, Options{Options: table.Options{Capacity: 60000, Seed: 3}, Layout: Packed})
+	must(t, err)
+	defer m.Close()
+	inStretches(m.core, 10<<10)
+	must(t, inNeighbourhoods(m.core, 37))
+	m.core.regions.PieceRows, m.core.regions.MinRows = piece, 512
+	var hot []uint32 // of one 64th of the table
+	for k := uint32(1 << 28); len(hot) < 200; k++ {
+		if kernel.Hash64(m.core.opts.Hash, uint64(k), m.core.opts.Seed)>>58 == 5 {
+			hot = append(hot, k)
+		}
+	}
+	rng, keys, values := rand.New(rand.NewPCG(1, 1)), make([]uint32, 2*piece), make([]uint32, 2*piece)
+	for i := range keys {
+		switch values[i] = uint32(i); {
+		case i >= piece:
+			keys[i] = hot[i%len(hot)]
+		case i%14 < 5:
+			keys[i] = ^uint32(i / 14 % 3)
+		default:
+			keys[i] = rng.Uint32() >> 4
+		}
+	}
+	must(t, multiRound(d, m, keys, values, map[uint32][]uint32{}))
+}

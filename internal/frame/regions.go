@@ -161,7 +161,7 @@ func (f *Frame) reserveOrdered(rule *Regions, n, regions, most, rowBytes int64, 
 	}
 	free = max(free/rule.MemoryShare, have)
 	fit := (free - bytes(0) - 4*256) / rowBytes // less what aligning may add
-	if fit < rule.RegionRows*regions {
+	if fit < max(1, rule.RegionRows*regions) {
 		return 0, mem, false
 	}
 	piece = equal(min(fit, most))
