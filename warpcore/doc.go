@@ -67,13 +67,15 @@
 // than a thousandth, or a half of a hundredth, is left over in the end. Cost: with pairs of 8 bytes, 62 bytes of streams
 // a pair.
 //
-// A packed multimap can take batches with up to 96 rows for each key, on average, in the same way (stretch_multi.cu); it
-// does not yet, because no GPU has measured that. It looks for no key and settles nothing: what a row takes is its own.
-// A stretch is a neighbourhood of its table (see MultiMap below), and a row goes as far along its chain as that stays
-// there. The marks have the stretch's overflow filters beside the taken slots. Neighbouring rows with one key take
-// slots in a row, at one step. Rows with reserved keys are only counted, and inserted behind, because the side region
-// may refuse them. At a load factor of 0.8, by simulation, no rows of keys with up to 8 values are left over, 0.7%
-// where keys have 64 values, and 2.5% with 96. Cost: with pairs of 8 bytes, 55 bytes of streams a pair.
+// A packed multimap takes batches with up to 96 rows for each key, on average, in the same way (stretch_multi.cu). It
+// looks for no key and settles nothing: what a row takes is its own. A stretch is a neighbourhood of its table (see
+// MultiMap below), and a row goes as far along its chain as that stays there. The marks have the stretch's overflow
+// filters beside the taken slots. Neighbouring rows with one key take slots in a row, at one step. Where keys have
+// several rows, which one row in eight tells, the block brings the rows of a stretch in the order of their windows
+// first, so that those of a key are neighbours; eight lanes then put the rows of one key at once. Rows with reserved
+// keys are only counted, and inserted behind, because the side region may refuse them. At a load factor of 0.8, by
+// simulation, no rows of keys with up to 8 values are left over, 0.7% where keys have 64 values, and 2.5% with 96. Cost:
+// with pairs of 8 bytes, 55 bytes of streams a pair, and 40 more from the L2 cache where rows are sorted.
 //
 // A bucket list takes batches in that way, too, of pairs with any number of rows a key: see BucketList below.
 //

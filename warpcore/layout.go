@@ -312,7 +312,7 @@ const (
 	stretchBeside  = 4 << 10  // of shared memory: orders of slots, counters, what block-wide functions have
 )
 
-// Of a multimap, whose stretch is a neighbourhood: six blocks of 256 threads are on a multiprocessor of an H200.
+// Of a multimap, whose stretch is a neighbourhood: six blocks of 256 threads are on a multiprocessor of an H200, or five of those that sort.
 const (
 	multiBytes  = 36 << 10 // as stretchBytes
 	multiListed = 1 << 8   // rows that a block lists for which there is no room: of keys with 64 values, 24 on average
