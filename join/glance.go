@@ -177,16 +177,7 @@ func plainInt(f []byte) (v int64, ok bool) {
 	if len(digits) == 0 || len(digits) > 18 || digits[0] == '0' && len(f) > 1 {
 		return 0, false
 	}
-	for _, c := range digits {
-		if c-'0' > 9 {
-			return 0, false
-		}
-		v = v*10 + int64(c-'0')
-	}
-	if len(digits) < len(f) {
-		v = -v
-	}
-	return v, true
+	return parseInt(f)
 }
 
 // checked is column for fields that nobody has looked through.

@@ -319,6 +319,9 @@ const (
 	multiBeside = 1 << 8   // of shared memory: counters
 )
 
+// multiOrder is the shared memory of a block that sorts rows of a multimap's stretch of so many windows: their numbers, of two bytes.
+func (c config) multiOrder(windows int64) int { return 2 * c.window * int(windows) }
+
 // stretchFixed is the shared memory of a block beside its stretch: listed rows, orders of slots, and what is small.
 func (c config) stretchFixed() int {
 	if c.far {

@@ -25,7 +25,7 @@ func (c *core) insertMultiStretches(st *device.Stream, k inserts, p insertParams
 		return 0, nil
 	}
 	kernel := *k.stretch
-	if order := 2 * c.cfg.window * int(windows); runs && grid.Shared+order+c.cfg.stretchFixed() <= int(c.frame.Device.Info().Shared) {
+	if order := c.cfg.multiOrder(windows); runs && grid.Shared+order+c.cfg.stretchFixed() <= int(c.frame.Device.Info().Shared) {
 		kernel = c.stretch.runs
 		grid.Shared += order
 	}
