@@ -217,6 +217,7 @@ type config struct {
 	cache     cache
 	uncached  error // why there is no cache, though one was wanted
 	stress    bool
+	model     bool // and its memory model is checked
 	seed      uint64
 	toolchain string
 	workers   int
@@ -251,6 +252,16 @@ func WithKernels(files fs.FS) Option {
 // seed, in one thread. The same seed gives the same schedule. It has no effect on a GPU.
 func WithStress(seed uint64) Option {
 	return func(c *config) { c.stress, c.seed = true, seed }
+}
+
+// WithMemoryModel has the CPU device run as WithStress does, and check kernels by the memory model of a GPU. A relaxed
+// load may see any value that the model allows, also one that is no longer there, so that a missing fence, acquire or
+// release is seen as what it does. Two accesses of one launch to one byte, of which one writes, which nothing orders and
+// which are not both of kernel/warpmap.cuh's memory operations, end the launch with a FaultError that names the lines of
+// both. So does load_readonly of what the launch has written. It is meant for small launches: an access costs about a
+// microsecond, and all that a launch does is kept in memory. It has no effect on a GPU.
+func WithMemoryModel(seed uint64) Option {
+	return func(c *config) { c.stress, c.model, c.seed = true, true, seed }
 }
 
 // WithContext ends compiling for the CPU device when ctx is done: the C++ compiler is killed with all it has started,
