@@ -407,7 +407,7 @@ UNWATCHED inline void run(HostLaunch* l, void (*body)(const void*)) {
 #endif
     for (;;) {
         u64 block = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED);
-        if (block >= l->blocks) return;
+        if (block >= l->blocks) break;
         w->block = block;
         w->random = scramble(l->seed + block * 0x9e3779b97f4a7c15ull);
         w->unstarted = w->done = w->at_barrier = w->head = w->ready_count = 0;
@@ -426,9 +426,12 @@ UNWATCHED inline void run(HostLaunch* l, void (*body)(const void*)) {
         host_switch(&w->main_sp, begin_on(w, first->stack));
         if (__atomic_load_n(&l->fault, __ATOMIC_ACQUIRE)) {
             __atomic_store_n(next, ~0ull >> 1, __ATOMIC_RELAXED);
-            return;
+            break;
         }
     }
+#if defined(WARPMAP_MODEL)
+    model::s.on = false;
+#endif
 }
 
 // meet waits until every lane of the mask is in the same operation with the same mask, and gives this lane's result.
@@ -489,7 +492,7 @@ UNWATCHED __attribute__((always_inline)) inline void stress_point() {
 #define WARPMAP_KERNEL(name, P) WARPMAP_KERNEL_IF(name, P, WARPMAP_KERNEL_1(name, P))
 #define WARPMAP_KERNEL_1(name, P)                                                                                  \
     static void name##_lane(const P& p);                                                                           \
-    extern "C" __attribute__((visibility("default"))) void name(host::HostLaunch* l) {                             \
+    extern "C" UNWATCHED __attribute__((visibility("default"))) void name(host::HostLaunch* l) {                           \
         host::run(l, [](const void* p) { name##_lane(*(const P*)p); });                                            \
     }                                                                                                              \
     extern "C" __attribute__((visibility("default"))) const u64 name##_params = sizeof(P);                        \
@@ -730,6 +733,20 @@ PRIMITIVE void store_relaxed(u128* p, u128 v) { AT ON_STORE(p, RELAXED, store_wh
 PRIMITIVE void store_release(u128* p, u128 v) { AT ON_STORE(p, RELEASE, store_whole(p, v)); }
 PRIMITIVE u128 cas(u128* p, u128 old, u128 now) { AT ON_CAS(p, old, cas_unstressed(p, old, now)); }
 PRIMITIVE u128 exchange(u128* p, u128 now) { AT ON_CHANGE(p, RELAXED, model::SCOPE, exchange_whole(p, now)); }
+#if defined(WARPMAP_MODEL)
+template <class T> PRIMITIVE T load_racing(const T* p) { ON_LOAD(p, *p, RELAXED); }
+template <class T> PRIMITIVE void store_racing(T* p, T v) { ON_STORE(p, RELAXED, *p = v); }
+#else
+template <class T> inline T load_racing(const T* p) { return *p; }
+template <class T> inline void store_racing(T* p, T v) { *p = v; }
+#endif
+template <class T> inline T load_volatile(const T* p) {
+#if defined(WARPMAP_MODEL)
+    return load_racing(p);
+#else
+    return *(const volatile T*)p;
+#endif
+}
 #undef AT
 #undef ON_LOAD
 #undef ON_STORE

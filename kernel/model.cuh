@@ -59,6 +59,14 @@ struct Access {
     u8 bytes, kind;
 };
 
+// The accesses to 4 bytes. Primitives are many, and race with few: they are found by their lane, kind and bytes.
+struct Word {
+    Access* plain;
+    Access* primitives; // a hash table
+    u32 size, count;    // of the hash table
+    bool narrow;        // some primitive is OF_BLOCK
+};
+
 // The last store to 4 bytes.
 struct Store {
     Clock* released; // what is known to who acquires it, or null
@@ -82,7 +90,8 @@ struct Seen {
 struct Line {
     Line* next;
     u64 at;
-    Access* accesses[4]; // of each 4 bytes
+    Word words[4];
+    bool of_block; // it is a block's own
     Version* newest;
     Seen* seen;
     u32 seen_count, number; // of the newest store
@@ -243,15 +252,50 @@ UNWATCHED inline Line* line_of(u64 at) {
         if (l->at == at) return l;
     Line* l = make<Line>();
     l->at = at;
+    l->of_block = of_block;
     l->next = *from;
     *from = l;
     return l;
+}
+
+// against reports the access if it races with one before it.
+UNWATCHED inline void against(Line* l, int word, const Access* a, const Access* now, bool ordered) {
+    if (!(a->bytes & now->bytes) || !((a->kind | now->kind) & WRITES)) return;
+    u8 kinds = a->kind | now->kind;
+    bool primitives = !(kinds & PLAIN) && (!(kinds & OF_BLOCK) || block_of(a->lane) == block_of(now->lane));
+    if (now->kind & READONLY && a->kind & WRITES || !ordered && !primitives) report(l->at + word * 4, a, now);
+}
+
+// kept finds the place of an access of a lane, kind and bytes in a hash table.
+UNWATCHED inline Access* kept(Access* table, u32 size, const Access& x) {
+    u32 i = (x.lane * 32 + x.bytes + (x.kind & WRITES) * 16) * 0x9e3779b9u;
+    for (;; i++) {
+        Access* a = &table[i & size - 1];
+        if (!a->moment || a->lane == x.lane && a->bytes == x.bytes && a->kind == x.kind) return a;
+    }
+}
+
+UNWATCHED inline void keep_primitive(Word* w, const Access& x) {
+    if (w->count * 4 >= w->size * 3) {
+        u32 size = w->size ? w->size * 4 : 4;
+        Access* table = (Access*)take(size * sizeof(Access));
+        for (u32 i = 0; i < w->size; i++)
+            if (w->primitives[i].moment) *kept(table, size, w->primitives[i]) = w->primitives[i];
+        w->primitives = table;
+        w->size = size;
+    }
+    Access* a = kept(w->primitives, w->size, x);
+    w->count += !a->moment;
+    w->narrow |= (x.kind & OF_BLOCK) != 0;
+    *a = x;
 }
 
 // check compares an access to bytes of a word with all before it which it does not come behind, and keeps it.
 UNWATCHED inline void check(Line* l, int word, u8 bytes, u8 kind, u32 caller) {
     u32 me = this_lane();
     Lane* lane = &s.lanes[me];
+    Word* w = &l->words[word];
+    if (l->of_block) kind &= ~OF_BLOCK;
     Access now = {};
     now.lane = me;
     now.moment = lane->moment;
@@ -259,37 +303,30 @@ UNWATCHED inline void check(Line* l, int word, u8 bytes, u8 kind, u32 caller) {
     now.kind = kind;
     now.frames[0] = caller;
     for (u32 i = 1; i < 3 && lane->depth >= i && lane->depth <= STACK; i++) now.frames[i] = lane->stack[lane->depth - i];
-    bool kept = false;
-    for (Access** from = &l->accesses[word]; *from;) {
+    // An access that comes behind another, and is as wide and as strict, stands for it: what races with the other races
+    // with this one.
+    for (Access** from = &w->plain; *from;) {
         Access* a = *from;
         bool ordered = knows(me, a->lane, a->moment);
-        if (a->bytes & bytes && (a->kind | kind) & WRITES) {
-            bool primitives = !((a->kind | kind) & PLAIN) &&
-                              (!((a->kind | kind) & OF_BLOCK) || block_of(a->lane) == block_of(me));
-            if (kind & READONLY && a->kind & WRITES || !ordered && !primitives) report(l->at + word * 4, a, &now);
-        }
-        // What comes behind this access unordered comes unordered behind a too, and needs be told of one of them.
-        bool covers = ordered && !(a->bytes & ~bytes) && !(a->kind & ~kind & (WRITES | PLAIN | OF_BLOCK));
-        if (covers && !kept) {
-            Access* next = a->next;
-            *a = now;
-            a->next = next;
-            kept = true;
-        } else if (covers) {
+        against(l, word, a, &now, ordered);
+        if (ordered && kind & PLAIN && !(a->bytes & ~bytes) && !(a->kind & ~kind & WRITES)) {
             *from = a->next;
             a->next = s.spare;
             s.spare = a;
-            continue;
+        } else {
+            from = &a->next;
         }
-        from = &a->next;
     }
-    if (kept) return;
+    if (kind & PLAIN || w->narrow || kind & OF_BLOCK)
+        for (u32 i = 0; i < w->size; i++)
+            if (Access* a = &w->primitives[i]; a->moment) against(l, word, a, &now, knows(me, a->lane, a->moment));
+    if (!(kind & PLAIN)) return keep_primitive(w, now);
     Access* a = s.spare;
     if (a) s.spare = a->next;
     else a = make<Access>();
     *a = now;
-    a->next = l->accesses[word];
-    l->accesses[word] = a;
+    a->next = w->plain;
+    w->plain = a;
 }
 
 UNWATCHED inline u32 place(void* pc) { return (u32)((u64)pc - (u64)__ehdr_start) - 1; }
