@@ -352,6 +352,11 @@ UNWATCHED inline void plain(void* p, u64 size, bool writes, void* pc) {
 
 // What loads see.
 
+UNWATCHED inline void copy_image(Version* v, const Line* l) {
+    v->image.lo = ((const u64*)l->at)[0];
+    v->image.hi = ((const u64*)l->at)[1];
+}
+
 template <class T> UNWATCHED inline int first_word(const T* p) { return (int)((u64)p >> 2 & 3); }
 template <class T> UNWATCHED inline int end_word(const T* p) { return (int)((((u64)p & 15) + sizeof(T) + 3) >> 2); }
 
@@ -391,6 +396,13 @@ UNWATCHED inline void note(Line* l, u32 lane, const Version* v, int first, int e
     x->next = l->seen;
     l->seen = x;
     l->seen_count++;
+}
+
+// compare finds stores that the compiler did not tell of: those of what a function returns.
+UNWATCHED inline void compare(Line* l, int first, int end) {
+    for (int i = first; i < end; i++)
+        if (__builtin_memcmp((char*)l->at + 4 * i, (char*)&l->newest->image + 4 * i, 4) && l->least[i] <= l->number)
+            l->least[i] = l->number + 1;
 }
 
 // choose gives a version that a load of a lane may see: half of the time the newest, else one further back.
@@ -433,6 +445,7 @@ template <class T> UNWATCHED inline T load(const T* p, T is, Order order, u8 kin
     if (!l->newest) return is;
     u32 lane = this_lane();
     int first = first_word(p), end = end_word(p);
+    compare(l, first, end);
     Version* v = choose(l, lane, first, end);
     note(l, lane, v, first, end);
     for (int i = first; i < end; i++) acquire(&s.lanes[lane], usable(v->stores[i], lane), order);
@@ -444,7 +457,7 @@ template <class T> UNWATCHED inline T load(const T* p, T is, Order order, u8 kin
 UNWATCHED inline void before_store(Line* l) {
     if (l->newest) return;
     Version* v = make<Version>();
-    v->image = *(const u128*)l->at;
+    copy_image(v, l);
     l->newest = v;
 }
 
@@ -465,7 +478,7 @@ template <class T> UNWATCHED inline void stored(Line* l, const T* p, Order order
         if (changes && st.released && (st.scope == EVERY || st.scope == block_of(lane))) handed = st.released;
         st = Store{joined(released, handed), l->number, lane, moment, scope};
     }
-    v->image = *(const u128*)l->at;
+    copy_image(v, l);
     v->older = old;
     l->newest = v;
     note(l, lane, v, first, end);
