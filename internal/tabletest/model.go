@@ -1,0 +1,45 @@
+package tabletest
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/warpmap/warpmap/internal/testenv"
+)
+
+// MissingOrder is a fence, an acquire, a release or a meeting that a test takes out of a text of kernels.
+type MissingOrder struct {
+	Name     string
+	Text     string
+	Old, Now string
+	Tell     func(text string, seed uint64) error // a story under stress, by kernels with that text
+}
+
+// FindMissingOrder wants the memory model to find what is missing: one of so many seeds tells of each, and none of a few
+// tells of the text as it is. Short runs only see that it can be taken out.
+func FindMissingOrder(t *testing.T, seeds uint64, missing []MissingOrder) {
+	t.Helper()
+	for _, m := range missing {
+		if n := strings.Count(m.Text, m.Old); n != 1 {
+			t.Errorf("%s: the kernels have %d times\n%s", m.Name, n, m.Old)
+		}
+	}
+	testenv.ByTurns(t)
+	testenv.UnderModel(t)
+	for _, m := range missing {
+		t.Run(m.Name, func(t *testing.T) {
+			for seed := range uint64(4) {
+				if err := m.Tell(m.Text, seed); err != nil {
+					t.Fatalf("nothing is missing, but seed %d tells %v", seed, err)
+				}
+			}
+			for seed := range seeds {
+				if err := m.Tell(strings.Replace(m.Text, m.Old, m.Now, 1), seed); err != nil {
+					t.Logf("seed %d: %.300v", seed, err)
+					return
+				}
+			}
+			t.Fatalf("none of %d seeds finds it", seeds)
+		})
+	}
+}
