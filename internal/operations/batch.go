@@ -10,8 +10,8 @@ import (
 // mostRows bounds what a file can ask of the memory here.
 const mostRows = 1 << 24
 
-// batch are the rows of an operation, those of its line or those of its rules.
-func (o *Op) batch() ([]Row, error) {
+// Batch are the rows of an operation, those of its line or those of its rules.
+func (o *Op) Batch() ([]Row, error) {
 	if len(o.Rows) > 0 {
 		return o.Rows, nil
 	}

@@ -217,11 +217,17 @@ func (f *File) line(words []string, version *bool) error {
 	if len(rows) > 0 && op.Get("n") != "" {
 		return fmt.Errorf("rows by a rule and rows beside it (want one of them)")
 	}
-	if _, err := op.batch(); err != nil {
+	if _, err := op.Batch(); err != nil {
 		return err
 	}
 	f.Ops = append(f.Ops, op)
 	return nil
+}
+
+// Add adds an operation, as a line says it.
+func (f *File) Add(line string) error {
+	version := true
+	return f.line(strings.Fields(line), &version)
 }
 
 func parseWords(line string, words []string) (s Settings, rows []Row, err error) {

@@ -523,12 +523,12 @@ func (m *model) top(n int, a answer) error {
 	slices.Reverse(want)
 	want = want[:min(n, len(want))]
 	if !slices.Equal(a.Values, want) {
-		return fmt.Errorf("Top(%d) has %d counts, want %d, or others", n, len(a.Values), len(want))
+		return fmt.Errorf("top %d has %d counts, want %d, or others", n, len(a.Values), len(want))
 	}
 	seen := map[uint64]bool{}
 	for i, k := range a.Keys {
 		if m.pairs[k] != want[i] || seen[k] {
-			return fmt.Errorf("Top has key %d with %d, want %d, twice %t", k, want[i], m.pairs[k], seen[k])
+			return fmt.Errorf("top has key %d with %d, want %d, twice %t", k, want[i], m.pairs[k], seen[k])
 		}
 		seen[k] = true
 	}

@@ -56,7 +56,7 @@ func watched(r *operations.Runner, f *operations.File) error {
 }
 
 // few is how many files of each kind a short run generates.
-const few = 6
+const few = 3
 
 // environment says how long each kind goes on, 0 for a short run of a few files, from which seed on, and whether with that
 // alone. A seed makes another file in a long run than in a short one.

@@ -13,8 +13,11 @@ type reduction struct {
 	Runs  int
 }
 
-// literal is how many rows a line lists at most where a rule makes them, too.
-const literal = 16
+const (
+	literal  = 16   // rows that a line lists at most where a rule makes them, too
+	mostList = 5000 // rows of a rule that are listed, to see whether few of them do
+	patience = 60   // runs for that
+)
 
 // Reduce makes a file that fails smaller: operations, then rows, then options, then grounds, until nothing more can be
 // left out or so many runs are over. fails runs a file, and gives its failure. It tells how many runs there were. A file
@@ -125,17 +128,17 @@ func (r *reduction) rows() {
 	for i := 0; i < len(r.f.Ops); i++ {
 		r.fewerRows(i)
 		op := r.f.Ops[min(i, len(r.f.Ops)-1)]
-		if op.Get("n") == "" || op.number("n") > 16*literal {
+		if op.Get("n") == "" || op.number("n") > mostList {
 			continue
 		}
-		rows, err := op.batch()
+		rows, err := op.Batch()
 		if err != nil || len(rows) == 0 {
 			continue
 		}
 		before, listed := r.f, op
 		listed.Rows, listed.Settings = rows, op.Settings.without("n", "keys", "values", "when", "ops")
 		if r.op(i, listed) {
-			r.listed(i)
+			r.listed(i, patience)
 			if i < len(r.f.Ops) && len(r.f.Ops[i].Rows) > literal {
 				r.f = before
 			}
@@ -143,15 +146,16 @@ func (r *reduction) rows() {
 	}
 	for i := range r.f.Ops {
 		if i < len(r.f.Ops) && len(r.f.Ops[i].Rows) > 0 {
-			r.listed(i)
+			r.listed(i, r.tries)
 		}
 	}
 }
 
-// listed leaves out rows of the i-th operation.
-func (r *reduction) listed(i int) {
+// listed leaves out rows of the i-th operation, in so many runs.
+func (r *reduction) listed(i, runs int) {
+	least := r.tries - runs
 	fewer(r.f.Ops[i].Rows, func(rest []Row) bool {
-		if i >= len(r.f.Ops) {
+		if i >= len(r.f.Ops) || r.tries <= least {
 			return false
 		}
 		op := r.f.Ops[i]

@@ -153,7 +153,7 @@ func (r *run) operations() (err error) {
 
 // call makes a call of an operation.
 func (r *run) call(op *Op) (*call, error) {
-	rows, err := op.batch()
+	rows, err := op.Batch()
 	if err != nil {
 		return nil, err
 	}
@@ -427,13 +427,13 @@ func (r *run) save(c *call) error {
 // check walks the table, and compares its length.
 func (r *run) check() error {
 	if err := r.ask("check", nil).Err; err != nil && !(r.m.loose && device.IsOutOfMemory(err)) {
-		return fmt.Errorf("Check: %w", err)
+		return fmt.Errorf("check: %w", err)
 	}
 	if r.f.Kind == "filter" {
 		return nil
 	}
 	if a := r.ask("len", nil); a.Err != nil || a.N != r.m.len() {
-		return fmt.Errorf("Len is %d, want %d: %w", a.N, r.m.len(), a.Err)
+		return fmt.Errorf("length %d, want %d: %w", a.N, r.m.len(), a.Err)
 	}
 	return nil
 }
@@ -450,7 +450,7 @@ func (r *run) whole() error {
 	skip := func(err error) bool { return r.m.loose && device.IsOutOfMemory(err) }
 	if a := r.ask("stats", nil); !skip(a.Err) {
 		if most := r.f.Table.number64("maxbytes"); a.Err != nil || a.N != r.m.len() || most > 0 && a.Bytes > most {
-			return fmt.Errorf("Stats has %d, want %d, and %d bytes at MaxBytes %d: %w", a.N, r.m.len(), a.Bytes, most, a.Err)
+			return fmt.Errorf("statistics have %d, want %d, and %d bytes at MaxBytes %d: %w", a.N, r.m.len(), a.Bytes, most, a.Err)
 		}
 	}
 	for _, name := range []string{"export", "chunks"} {
