@@ -171,7 +171,7 @@ func TestFile(t *testing.T) {
 		must(t, err)
 	}
 	for _, name := range names {
-		if err := watched(&operations.Runner{}, read(t, name)); err != nil {
+		if err := watched(&operations.Runner{}, read(t, os.DirFS(filepath.Dir(name)), filepath.Base(name))); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -1,10 +1,13 @@
 package operations_test
 
 import (
+	"embed"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -57,7 +60,7 @@ var defects = []defect{
 		"top := func() ([]K, []C, error) { return c.tables[i].Top((n + 1) / 2) }"},
 }
 
-func (d *defect) kept() string { return filepath.Join("testdata", "planted-"+d.name+".ops") }
+func (d *defect) kept() string { return path.Join("testdata", "planted-"+d.name+".ops") }
 
 // inKernel tells whether the defect is in the text of kernels, which are compiled when they are first used.
 func (d *defect) inKernel() bool { return filepath.Ext(d.file) != ".go" }
@@ -229,7 +232,7 @@ func TestKeptFilesFindPlanted(t *testing.T) {
 			continue
 		}
 		t.Run(d.name, func(t *testing.T) {
-			f := read(t, d.kept())
+			f := read(t, testdata, d.kept())
 			d.plant(t, func() {
 				if err := failure(f); err == nil {
 					t.Errorf("it passes with the defect:\n%v", f)
@@ -241,9 +244,14 @@ func TestKeptFilesFindPlanted(t *testing.T) {
 	}
 }
 
-func read(t *testing.T, name string) *operations.File {
+// testdata has the kept files, also where test binaries run far from the sources.
+//
+//go:embed testdata/*.ops
+var testdata embed.FS
+
+func read(t *testing.T, from fs.FS, name string) *operations.File {
 	t.Helper()
-	data, err := os.ReadFile(name)
+	data, err := fs.ReadFile(from, name)
 	must(t, err)
 	f, err := operations.Parse(string(data))
 	if err != nil {
@@ -254,14 +262,11 @@ func read(t *testing.T, name string) *operations.File {
 
 // Every file that was once found and reduced runs on the grounds it names, and passes.
 func TestKept(t *testing.T) {
-	names, err := filepath.Glob(filepath.Join("testdata", "*.ops"))
+	names, err := fs.Glob(testdata, "testdata/*.ops")
 	must(t, err)
-	if len(names) == 0 {
-		t.Fatal("testdata has no files")
-	}
 	for _, name := range names {
-		t.Run(strings.TrimSuffix(filepath.Base(name), ".ops"), func(t *testing.T) {
-			f := read(t, name)
+		t.Run(strings.TrimSuffix(path.Base(name), ".ops"), func(t *testing.T) {
+			f := read(t, testdata, name)
 			if len(f.Comments) == 0 || !strings.HasPrefix(f.Comments[0], "Found: ") {
 				t.Errorf("%s does not say first what it found", name)
 			}
