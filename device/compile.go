@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/warpmap/warpmap/internal/planted"
 	"github.com/warpmap/warpmap/internal/witness"
 	"github.com/warpmap/warpmap/kernel"
 )
@@ -87,6 +88,9 @@ func (p *Program) source(cuda, stress bool) (*source, error) {
 	src.files = append(src.files, File{layoutFile, header})
 	for _, f := range kernel.Files() {
 		src.files = append(src.files, File{f.Name, f.Text})
+	}
+	for i, f := range src.files {
+		src.files[i].Text = planted.In(p.Name, f.Name, f.Text)
 	}
 	return src, nil
 }

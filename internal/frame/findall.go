@@ -238,6 +238,9 @@ type findAll = func(st *device.Stream, rows FindAll, offsets device.Slice[uint64
 
 // FindValues implements FindAll of a multimap.
 func FindValues[K, V any](f *Frame, keys []K, find findAll) (offsets []uint64, values []V, err error) {
+	if err := f.open(); err != nil {
+		return nil, nil, err
+	}
 	in, err := From(f.Device, keys)
 	if err != nil {
 		return nil, nil, err
@@ -259,6 +262,9 @@ func FindValues[K, V any](f *Frame, keys []K, find findAll) (offsets []uint64, v
 // FindValuesOn implements FindAll on the device, in slices of its own making.
 func FindValuesOn[K, V any](f *Frame, st *device.Stream, keys device.Slice[K], find findAll) (offsets device.Slice[uint64], values device.Slice[V], err error) {
 	if err := f.Family.CheckOn(f.Device, st, keys); err != nil {
+		return offsets, values, err
+	}
+	if err := f.open(); err != nil {
 		return offsets, values, err
 	}
 	if offsets, err = device.Make[uint64](f.Device, keys.Len()+1); err != nil {

@@ -81,6 +81,10 @@ func (f *Frame) Locked(do func() error) error {
 	return OneLine(do())
 }
 
+// open is an error if the table is closed. It is for operations that take memory before they have the lock, so that a
+// closed table tells that it is closed, and not that memory is short.
+func (f *Frame) open() error { return f.Locked(func() error { return nil }) }
+
 // Guard runs do with the table's lock held, closed or not.
 func (f *Frame) Guard(do func()) {
 	f.order.Lock()

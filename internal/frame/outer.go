@@ -93,6 +93,9 @@ func FindOuter[K, V any](f *Frame, keys []K, none V, found []bool, find findAll)
 	if found == nil {
 		return FindValues[K, V](f, keys, outerly(none, device.Slice[bool]{}, find))
 	}
+	if err := f.open(); err != nil {
+		return nil, nil, err
+	}
 	flags, err := device.Make[bool](f.Device, len(keys))
 	if err != nil {
 		return nil, nil, err
