@@ -6,6 +6,7 @@ import (
 	"encoding/csv"
 	"fmt"
 	"image/color"
+	"maps"
 	"math"
 	"regexp"
 	"slices"
@@ -91,6 +92,19 @@ const largest = 1e100
 
 // check tells what a study does not write, and a file that was changed may have.
 func (f *Fig) check() error {
+	for i, p := range f.Plots {
+		columns := slices.AppendSeq([]string{p.X, p.Y}, maps.Keys(p.Only))
+		for _, c := range []string{p.Series, p.Bound, p.Facet} {
+			if c != "" {
+				columns = append(columns, c)
+			}
+		}
+		for _, c := range columns {
+			if f.Column(c) < 0 {
+				return fmt.Errorf("plot %d: there is no column %q", i+1, c)
+			}
+		}
+	}
 	for i, r := range f.Rows {
 		if len(r) != len(f.Columns) {
 			return fmt.Errorf("row %d has %d cells, and there are %d columns", i+1, len(r), len(f.Columns))
@@ -207,11 +221,6 @@ func (f *Fig) draw(p Plot, title string, rows [][]any, format string) (_ []byte,
 			err = fmt.Errorf("it cannot be drawn: %s", text)
 		}
 	}()
-	for _, c := range []string{p.X, p.Y, p.Series, p.Bound} {
-		if c != "" && f.Column(c) < 0 {
-			return nil, fmt.Errorf("there is no column %q", c)
-		}
-	}
 	pic, legend := plot.New(), plot.NewLegend()
 	pic.X.Label.Text, pic.Y.Label.Text = axis(p.X), axis(p.Y)
 	for _, a := range []*plot.Axis{&pic.X, &pic.Y} {

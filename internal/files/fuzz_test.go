@@ -76,7 +76,7 @@ func FuzzExpand(f *testing.F) {
 				return
 			}
 			found, as, err := Expand(dir+"/"+name, ".", func(string) bool { return true })
-			if err != nil && strings.Contains(err.Error(), "\n") {
+			if err != nil && strings.Contains(err.Error(), "\n") && !strings.Contains(name, "\n") {
 				t.Errorf("an error that is no line: %q", err)
 			}
 			if as == ByPattern && err == nil && len(found) == 0 {

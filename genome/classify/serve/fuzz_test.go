@@ -40,6 +40,9 @@ func FuzzRequest(f *testing.F) {
 	f.Add("", "", []byte(nil))
 	f.Fuzz(func(t *testing.T, query, kind string, body []byte) {
 		testenv.Bounded(t, len(query)+len(body), func() {
+			if strings.ContainsAny(query, control+" ") {
+				return // it ends the line of the request, to which net/http answers
+			}
 			ask, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://warpmap/classify", bytes.NewReader(body))
 			if err != nil {
 				t.Fatal(err)
