@@ -67,15 +67,10 @@ func (r *result) keep(ctx context.Context, out io.Writer) {
 
 // candidates are the inputs of testdata and of the cache, in the order in which they run.
 func (r *result) candidates(ctx context.Context) ([]input, error) {
-	where, err := exec.CommandContext(ctx, "go", "list", "-f", "{{.ImportPath}}", "./"+r.dir).Output()
+	dir, err := r.cache(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("go list: %w", err)
+		return nil, err
 	}
-	cache, err := exec.CommandContext(ctx, "go", "env", "GOCACHE").Output()
-	if err != nil {
-		return nil, fmt.Errorf("go env: %w", err)
-	}
-	dir := filepath.Join(strings.TrimSpace(string(cache)), "fuzz", filepath.FromSlash(strings.TrimSpace(string(where))))
 	inputs, known := r.corpus(), map[string]bool{}
 	for _, i := range inputs {
 		known[string(i.text)] = true

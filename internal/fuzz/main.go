@@ -43,7 +43,7 @@ var errFound = errors.New("inputs fail: they are in testdata/fuzz")
 
 func command(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("fuzz", flag.ContinueOnError)
-	all := flags.Duration("time", time.Hour, "how long to run all fuzzers together")
+	all := flags.Duration("time", time.Hour, "how long to run all fuzzers together, beside building them")
 	only := flags.String("run", "", "run those alone whose names match, such as join/FuzzCSV or ^genome")
 	keep := flags.Bool("keep", false, "keep inputs that reach more code in testdata, and remove those that do not")
 	parallel := flags.Int("parallel", runtime.NumCPU(), "how many processes work for a fuzzer")
@@ -61,12 +61,18 @@ func command(ctx context.Context, args []string, out io.Writer) error {
 	if len(fuzzers) == 0 {
 		return fmt.Errorf("no fuzzer's name matches %q", *only)
 	}
+	built, err := os.MkdirTemp("", "fuzz-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(built)
+	u := &runner{built, *parallel, out}
 	results := make([]result, len(fuzzers))
 	share := *all / time.Duration(len(fuzzers))
 	for i, f := range fuzzers {
 		results[i].fuzzer = f
 		if share > 0 && ctx.Err() == nil {
-			results[i].run(ctx, share, *parallel, out)
+			u.run(ctx, &results[i], share)
 		}
 	}
 	if *keep {

@@ -84,21 +84,66 @@ var (
 	seeded   = regexp.MustCompile(`failure while testing seed corpus entry: \w+/(\S+)`)
 )
 
-// run has go test run the fuzzer for so long.
-func (r *result) run(ctx context.Context, share time.Duration, parallel int, out io.Writer) {
-	fmt.Fprintf(out, "%s for %v\n", r.fuzzer, share.Round(time.Second))
-	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-fuzz", "^"+r.name+"$", "-fuzztime", share.String(),
-		"-fuzzminimizetime", "1s", "-timeout", "0", "-parallel", strconv.Itoa(parallel), "./"+r.dir)
+// runner runs fuzzers, each of the test binary of its package, which is built once.
+type runner struct {
+	built    string // the folder of the binaries
+	parallel int
+	out      io.Writer
+}
+
+// build makes a package's test binary, as go test -fuzz does, unless it is there.
+func (u *runner) build(ctx context.Context, dir string) (string, error) {
+	binary := filepath.Join(u.built, strings.ReplaceAll(dir, "/", "-")+".test")
+	if _, err := os.Stat(binary); err == nil {
+		return binary, nil
+	}
+	text, err := exec.CommandContext(ctx, "go", "test", "-c", "-fuzz", ".", "-o", binary, "./"+dir).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%w: %s", err, text)
+	}
+	return binary, nil
+}
+
+// run runs a fuzzer for so long, from when it is built.
+func (u *runner) run(ctx context.Context, r *result, share time.Duration) {
+	binary, err := u.build(ctx, r.dir)
+	if err != nil {
+		r.wrong = err
+		return
+	}
+	cache, err := r.cache(ctx)
+	if err != nil {
+		r.wrong = err
+		return
+	}
+	fmt.Fprintf(u.out, "%s for %v\n", r.fuzzer, share.Round(time.Second))
+	cmd := exec.CommandContext(ctx, binary, "-test.paniconexit0", "-test.run", "^$", "-test.fuzz", "^"+r.name+"$",
+		"-test.fuzztime", share.String(), "-test.fuzzminimizetime", "1s", "-test.timeout", "0",
+		"-test.parallel", strconv.Itoa(u.parallel), "-test.fuzzcachedir", cache)
+	cmd.Dir = filepath.FromSlash(r.dir)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
-	err := cmd.Run()
+	err = cmd.Run()
 	r.read(&said)
 	if err == nil || ctx.Err() != nil {
 		r.found = nil
 	} else if r.found == nil { // it did not come as far as an input
 		r.found = &finding{text: said.String()}
 	}
+}
+
+// cache is the folder in which Go keeps the inputs of the fuzzer's package.
+func (f fuzzer) cache(ctx context.Context) (string, error) {
+	where, err := exec.CommandContext(ctx, "go", "list", "-f", "{{.ImportPath}}", "./"+f.dir).Output()
+	if err != nil {
+		return "", fmt.Errorf("go list: %w", err)
+	}
+	cache, err := exec.CommandContext(ctx, "go", "env", "GOCACHE").Output()
+	if err != nil {
+		return "", fmt.Errorf("go env: %w", err)
+	}
+	return filepath.Join(strings.TrimSpace(string(cache)), "fuzz", filepath.FromSlash(strings.TrimSpace(string(where)))), nil
 }
 
 // read takes from go test's output how far it came, and what it found.
