@@ -51,7 +51,7 @@ func (f *Fig) Files() ([]File, error) {
 	if err := f.check(); err != nil {
 		return nil, err
 	}
-	base := slug(f.Name)
+	base := cmp.Or(slug(f.Name), "figure") // a name that begins with a dot is hidden
 	table, err := f.csv()
 	if err != nil {
 		return nil, err
