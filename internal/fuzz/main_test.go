@@ -40,6 +40,22 @@ func TestRead(t *testing.T) {
 	}
 }
 
+// The module's fuzzers are found by their names, and no others, such as the planted one below.
+func TestFind(t *testing.T) {
+	root := filepath.Join("..", "..")
+	if _, err := os.Stat(filepath.Join(root, "go.mod")); err != nil {
+		t.Skip("the sources are not here")
+	}
+	all, err := find(t.Context(), root, regexp.MustCompile("^(internal|join)/.*Fuzz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(all, fuzzer{"join", "FuzzCSV"}) || !slices.Contains(all, fuzzer{"internal/files", "FuzzText"}) ||
+		slices.ContainsFunc(all, func(f fuzzer) bool { return f.dir == "internal/fuzz" || f.dir == "device" }) {
+		t.Errorf("%v", all)
+	}
+}
+
 // Inputs stay that reach more than those before them, the ones that add most where there are too many, and those that
 // people have named.
 func TestChoose(t *testing.T) {

@@ -6,6 +6,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
 	"os"
 	"os/exec"
@@ -28,8 +31,6 @@ func (f fuzzer) testdata() string {
 	return filepath.Join(filepath.FromSlash(f.dir), "testdata", "fuzz", f.name)
 }
 
-var declared = regexp.MustCompile(`(?m)^func (Fuzz\w+)\(\w+ \*testing\.F\)`)
-
 // find gives the fuzzers below root whose names are wanted, by name. It reads the tests of the packages that go list
 // gives, so it compiles nothing.
 func find(ctx context.Context, root string, wanted *regexp.Regexp) (out []fuzzer, err error) {
@@ -45,7 +46,7 @@ func find(ctx context.Context, root string, wanted *regexp.Regexp) (out []fuzzer
 		return nil, err
 	}
 	for file := range strings.FieldsSeq(string(text)) {
-		test, err := os.ReadFile(file)
+		test, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
 		if err != nil {
 			return nil, err
 		}
@@ -53,8 +54,12 @@ func find(ctx context.Context, root string, wanted *regexp.Regexp) (out []fuzzer
 		if err != nil {
 			return nil, err
 		}
-		for _, m := range declared.FindAllSubmatch(test, -1) {
-			if f := (fuzzer{filepath.ToSlash(dir), string(m[1])}); wanted.MatchString(f.String()) {
+		for _, d := range test.Decls {
+			fn, is := d.(*ast.FuncDecl)
+			if !is || fn.Recv != nil || !strings.HasPrefix(fn.Name.Name, "Fuzz") {
+				continue
+			}
+			if f := (fuzzer{filepath.ToSlash(dir), fn.Name.Name}); wanted.MatchString(f.String()) {
 				out = append(out, f)
 			}
 		}
