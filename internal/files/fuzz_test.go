@@ -36,7 +36,7 @@ func FuzzText(f *testing.F) {
 					return "", err
 				}
 				defer text.Close()
-				got, err := io.ReadAll(io.LimitReader(text, 64<<20))
+				got, err := io.ReadAll(io.LimitReader(text, 8<<20))
 				return string(got), err
 			}
 			one, err := all(Unpacking{Bounded: bounded})

@@ -14,7 +14,7 @@ import (
 // bytes, and so much of the process's CPU time. An input of 1 KiB should come nowhere near: what does is a defect.
 const (
 	boundedBytes   = 256 << 20
-	boundedPerByte = 64 << 10
+	boundedPerByte = 16 << 10
 	boundedTime    = 10 * time.Second
 )
 
