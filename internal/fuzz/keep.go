@@ -16,10 +16,11 @@ import (
 	"strings"
 )
 
-// A corpus has so many files at most, and each so many bytes.
+// A corpus has so many files at most, each of so many bytes, and all of them so many.
 const (
-	mostFiles = 40
-	mostBytes = 4 << 10
+	mostFiles  = 40
+	mostBytes  = 16 << 10
+	mostCorpus = 96 << 10
 )
 
 // hashed is the name that Go gives an input. Files of other names were named by people, because they once failed.
@@ -184,7 +185,17 @@ func choose(inputs []input) (out []input) {
 		others = inputs[:1]
 	}
 	slices.SortStableFunc(others, func(a, b input) int { return cmp.Compare(b.gain, a.gain) })
-	return append(out, others[:min(len(others), max(0, mostFiles-len(out)))]...)
+	all := 0
+	for _, i := range out {
+		all += len(i.text)
+	}
+	for _, i := range others {
+		if all += len(i.text); len(out) == mostFiles || all > mostCorpus {
+			break
+		}
+		out = append(out, i)
+	}
+	return out
 }
 
 // write brings testdata from the inputs to the chosen ones.
