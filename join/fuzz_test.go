@@ -33,13 +33,8 @@ func FuzzZstdTSVFile(f *testing.F) { fuzzFile(f, ".tsv.zst") }
 
 // FuzzArrowStream joins what a program may write to a pipe, and a file may hold: batches without a footer.
 func FuzzArrowStream(f *testing.F) {
-	b := soundFile(f, ".arrow")
-	b = b[8 : len(b)-10-int(binary.LittleEndian.Uint32(b[len(b)-10:]))] // between the file's magic and its footer
-	f.Add(b)
-	for i := range 64 {
-		flipped := bytes.Clone(b)
-		flipped[i*len(b)/64] ^= 0x80
-		f.Add(flipped)
+	for _, b := range [][]byte{soundFile(f, ".arrow"), smallFile(f, ".arrow")} {
+		addFlipped(f, b[8:len(b)-10-int(binary.LittleEndian.Uint32(b[len(b)-10:]))]) // between its magic and its footer
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		testenv.Bounded(t, len(b), func() { joinBroken(t, t.TempDir(), ".arrow", b) })
