@@ -193,7 +193,7 @@ func reference(text string, typ arrow.DataType) string {
 }
 
 var (
-	uuidText  = regexp.MustCompile(`^(?:\{([0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})\}|([0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}))$`)
+	uuidText  = regexp.MustCompile(`^(?:\{([0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})\}|([0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[0-9a-fA-F]{32}))$`)
 	blobText  = regexp.MustCompile(`^(?:[\x00-\x5b\x5d-\x7f]|\\x[0-9a-fA-F]{2})*$`)
 	unescaped = regexp.MustCompile(`\\x..`)
 )
