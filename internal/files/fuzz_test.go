@@ -16,7 +16,8 @@ import (
 )
 
 // FuzzText: a text is the same whether BGZF is unpacked on several goroutines or as the gzip that it is, where its
-// members are as long as they say. What is cut off or damaged is an error of one line.
+// members are as long as they say. What is cut off or damaged is an error of one line. Of members, the sums are what
+// counts: the library takes data that ends within a distance for whole, and no text is missing then.
 func FuzzText(f *testing.F) {
 	z, err := zstd.NewWriter(nil)
 	if err != nil {
@@ -42,7 +43,7 @@ func FuzzText(f *testing.F) {
 			one, err := all(Unpacking{Bounded: bounded})
 			two, other := all(Unpacking{Bounded: bounded, Threads: 2, Work: make(chan struct{}, 2), Ahead: 2})
 			members := peekMember(bufio.NewReaderSize(bytes.NewReader(packed), unpackBytes)) > 0
-			if (err == nil) != (other == nil) && !(members && err == nil) || err == nil && other == nil && one != two {
+			if (err == nil) != (other == nil) && !members || err == nil && other == nil && one != two {
 				t.Errorf("%d bytes, %v; on several goroutines %d, %v", len(one), err, len(two), other)
 			}
 			for _, err := range []error{err, other} {
