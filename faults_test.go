@@ -75,7 +75,8 @@ func mapFaults(d *device.Device, m table.Map[uint32, uint32]) []scarceOp {
 				return err
 			}
 			const few = 40 // go by way of its goroutines
-			err = in(few, b.Insert(context.Background(), keys[:few], values[:few]), func(i int) { h[keys[i]] = []uint32{values[i]} })
+			err = b.Insert(context.Background(), keys[:few], values[:few])
+			err = in(few, err, func(i int) { h[keys[i]] = []uint32{values[i]} })
 			if err == nil {
 				var found [1]bool
 				err = b.Find(context.Background(), keys[:1], nil, found[:])
@@ -135,7 +136,8 @@ func partly(op string, old, done, got held) error {
 			_, will := done[k]
 			_, is := got[k]
 			if is != was && is != will && op != "Build" || is && !between(op, old[k], done[k], got[k]) {
-				return fmt.Errorf("key %#x had %v (%t), is to have %v (%t), and has %v (%t)", k, old[k], was, done[k], will, got[k], is)
+				return fmt.Errorf("key %#x had %v (%t), is to have %v (%t), and has %v (%t)",
+					k, old[k], was, done[k], will, got[k], is)
 			}
 		}
 	}
@@ -156,16 +158,21 @@ func inTime(t *testing.T, what string, do func() error) error {
 	}
 }
 
-// refused tells of an error whether it is the one of the call that was made to fail, or what is promised where memory is short.
+// refused tells of an error whether it is the one of the call that was made to fail, or what is promised where memory
+// is short.
 func refused(err error) bool {
 	return errors.As(err, new(*faults.Error)) || errors.Is(err, table.ErrMaxBytes)
 }
 
 // faulty are the sites at which a table's calls fail one by one; those of memory are TestEachAllocationFails's.
-var faulty = []faults.Site{faults.Launch, faults.CopyIn, faults.CopyOut, faults.CopyWithin, faults.Stream, faults.Event, faults.Sync}
+var faulty = []faults.Site{faults.Launch, faults.CopyIn, faults.CopyOut, faults.CopyWithin, faults.Stream, faults.Event,
+	faults.Sync}
+
+// makesScarce makes a table that is half filled.
+type makesScarce = func(d *device.Device) (scarce, held, error)
 
 // withMore makes tables with all their operations.
-func withMore(make func(d *device.Device) (scarce, held, error)) func(d *device.Device) (scarce, held, error) {
+func withMore(make makesScarce) func(d *device.Device) (scarce, held, error) {
 	return func(d *device.Device) (scarce, held, error) {
 		s, h, err := make(d)
 		s.ops = append(slices.Clip(s.ops), s.more...)
@@ -216,14 +223,15 @@ func saysSo(d *device.Device, s scarce) error {
 	return nil
 }
 
-// Each call of each site fails in turn. The error is that of the call. It says that the table is broken, and then all calls after it do. Or else the table is whole,
-// has what was there and what the operation brings, of each key wholly or not, and the operation succeeds when it is tried again. No memory is lost. Where the call
-// breaks the device, the calls after it say so at once.
+// Each call of each site fails in turn. The error is that of the call. It says that the table is broken, and then all
+// calls after it do. Or else the table is whole, has what was there and what the operation brings, of each key wholly
+// or not, and the operation succeeds when it is tried again. No memory is lost. Where the call breaks the device, the
+// calls after it say so at once.
 func TestEachCallFails(t *testing.T) {
 	for _, name := range []string{"cpu", "cuda:0"} {
 		t.Run(name, func(t *testing.T) {
 			open(t, name)
-			eachTable(map[string]table.Options{"": {Seed: 3}}, func(what string, make func(d *device.Device) (scarce, held, error)) {
+			eachTable(map[string]table.Options{"": {Seed: 3}}, func(what string, make makesScarce) {
 				t.Run(what, func(t *testing.T) {
 					testenv.Turn(t)
 					t.Parallel()
@@ -234,7 +242,7 @@ func TestEachCallFails(t *testing.T) {
 	}
 }
 
-func eachCall(t *testing.T, name string, short func(d *device.Device) (scarce, held, error)) {
+func eachCall(t *testing.T, name string, short makesScarce) {
 	make := withMore(short)
 	d, r := open(t, name), chance(t, 0)
 	first, _, err := make(d)
@@ -281,7 +289,7 @@ func eachCall(t *testing.T, name string, short func(d *device.Device) (scarce, h
 	t.Logf("%d calls failed, or broke the device; %d broke the table", ways, broke)
 }
 
-func callFails(t *testing.T, d *device.Device, make func(d *device.Device) (scarce, held, error), i int, done held, c *faults.Counter) (broke bool) {
+func callFails(t *testing.T, d *device.Device, make makesScarce, i int, done held, c *faults.Counter) (broke bool) {
 	atFirst := len(d.Live())
 	s, h, err := make(d)
 	must(t, err)
@@ -336,7 +344,7 @@ func callFails(t *testing.T, d *device.Device, make func(d *device.Device) (scar
 	return broke
 }
 
-func callBreaks(t *testing.T, name string, make func(d *device.Device) (scarce, held, error), i int, c *faults.Counter) {
+func callBreaks(t *testing.T, name string, make makesScarce, i int, c *faults.Counter) {
 	d, err := device.Open(name)
 	must(t, err)
 	s, h, err := make(d)
@@ -358,7 +366,8 @@ func callBreaks(t *testing.T, name string, make func(d *device.Device) (scarce, 
 	}
 	before := d.Launches()
 	for _, op := range s.ops {
-		if err := inTime(t, op.name, func() error { return op.do(h) }); !lost(err) && !(err == nil && op.name == "Shrink") { // not all can
+		err := inTime(t, op.name, func() error { return op.do(h) })
+		if !lost(err) && !(err == nil && op.name == "Shrink") { // not all can
 			wrong("afterwards, %s: %v", op.name, err)
 		}
 	}
@@ -382,17 +391,18 @@ func callBreaks(t *testing.T, name string, make func(d *device.Device) (scarce, 
 	}
 }
 
-// Random operations, each call of which fails, or takes long, with one chance in fifty: after each the table is whole, and has what the operation may leave.
+// Random operations, each call of which fails, or takes long, with one chance in fifty: after each the table is
+// whole, and has what the operation may leave.
 func TestCallsFailAtRandom(t *testing.T) {
 	for _, name := range []string{"cpu", "cuda:0"} {
 		t.Run(name, func(t *testing.T) {
 			open(t, name)
-			eachTable(map[string]table.Options{"": {Seed: 3}}, func(what string, make func(d *device.Device) (scarce, held, error)) {
+			eachTable(map[string]table.Options{"": {Seed: 3}}, func(what string, make makesScarce) {
 				t.Run(what, func(t *testing.T) {
 					testenv.Turn(t)
 					t.Parallel()
 					d := open(t, name)
-					for seed := range testenv.Seeds(32) {
+					for seed := range testenv.Seeds(16) {
 						atRandom(t, d, withMore(make), uint64(seed))
 					}
 				})
@@ -401,7 +411,7 @@ func TestCallsFailAtRandom(t *testing.T) {
 	}
 }
 
-func atRandom(t *testing.T, d *device.Device, make func(d *device.Device) (scarce, held, error), seed uint64) {
+func atRandom(t *testing.T, d *device.Device, make makesScarce, seed uint64) {
 	r := chance(t, seed)
 	atFirst := len(d.Live())
 	s, h, err := make(d)
