@@ -82,6 +82,19 @@ func (e *FaultError) Error() string {
 	return fmt.Sprintf("%s: %s%s (the device is lost: %s)", e.Device, k, e.What, again)
 }
 
+// CallError says that the driver, or the system, refused a call that was to put work on a stream or to wait for it, such
+// as a launch for which it had no memory of its own. Nothing of that call is done, and the device goes on.
+type CallError struct {
+	Err error // what the driver said
+	// Broken says that the call was in the middle of a change to a table, of which nobody knows now what it holds. From
+	// then on all operations of the table but Close return this error: make a new table. Otherwise no table has changed
+	// by the call.
+	Broken bool
+}
+
+func (e *CallError) Error() string { return e.Err.Error() }
+func (e *CallError) Unwrap() error { return e.Err }
+
 // CompileError holds what the compiler said of a kernel.
 type CompileError struct {
 	Program  string

@@ -175,11 +175,17 @@ func (k Finder) Run(f *Frame, st *device.Stream, grid func(items int64) device.G
 	switch {
 	case outer.empty: // there is nothing to fill in
 	case rows.Each > 1:
-		err = errors.Join(k.fillAside.Launch(st, warps, p), k.fillRest.Launch(st, grid(n), p))
+		err = InTurn(
+			func() error { return k.fillAside.Launch(st, warps, p) },
+			func() error { return k.fillRest.Launch(st, grid(n), p) },
+		)
 	case k.fused:
 		err = k.fill.Launch(st, warps, p)
 	default:
-		err = errors.Join(k.offsets.Launch(st, warps, p), k.fill.Launch(st, grid(n), p))
+		err = InTurn(
+			func() error { return k.offsets.Launch(st, warps, p) },
+			func() error { return k.fill.Launch(st, grid(n), p) },
+		)
 	}
 	if err == nil && !outer.empty {
 		err = queued(k.Filled)

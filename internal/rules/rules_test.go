@@ -150,7 +150,7 @@ func rank(pkg string, families []string) int {
 		return 0
 	case strings.HasSuffix(pkg, "/standin"): // what the tests of the folder above need
 		return 0
-	case pkg == "internal/quick", pkg == "internal/witness", pkg == "internal/planted": // what tests ask of device
+	case pkg == "internal/quick", pkg == "internal/witness", pkg == "internal/planted", pkg == "internal/faults": // what tests ask of device
 		return 0
 	case pkg == "internal/crash":
 		return 0
