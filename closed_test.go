@@ -7,7 +7,7 @@ import (
 
 	"github.com/warpmap/warpmap"
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/internal/shortage"
+	"github.com/warpmap/warpmap/internal/faults"
 	"github.com/warpmap/warpmap/table"
 	"github.com/warpmap/warpmap/warpcore"
 )
@@ -35,9 +35,9 @@ func TestClosedBeforeMemory(t *testing.T) {
 	page := func(int, device.Slice[uint64], device.Slice[uint32]) error { return nil }
 	for _, short := range []bool{true, false} {
 		if short {
-			shortage.Set(d, func(int64) bool { return true })
+			faults.Set(d, faults.OfMemory(func(int64) bool { return true }))
 		} else {
-			shortage.Set(d, nil)
+			faults.Set(d, nil)
 			keys, on = nil, device.Slice[uint32]{}
 		}
 		_, _, all := m.FindAll(keys)
