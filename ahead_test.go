@@ -100,6 +100,7 @@ func TestCompileAheadShard(t *testing.T) {
 
 // Whatever is called, no table hangs on a device that runs nothing, and several programs come of a family.
 func TestCompileAhead(t *testing.T) {
+	testenv.ByTurns(t) // seconds of NVRTC, for what TestCompileAheadShard has of one family, too
 	dir := t.TempDir()
 	d, err := device.OpenAhead("sm_90", device.WithCache(dir))
 	testenv.Require(t, "nvrtc", err)

@@ -7,8 +7,50 @@ import (
 
 	"github.com/warpmap/warpmap"
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/faults"
 	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/warpcore"
 )
+
+// A closed multimap says that it is closed also where there is no memory for the batch, and where the batch is empty.
+func TestClosedBeforeMemory(t *testing.T) {
+	d, err := device.Open("cpu")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	m, err := warpcore.NewMultiMap[uint32, uint32](d, warpcore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := []uint32{1, 2, 3}
+	on, err := device.From(d, keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func(s device.Slice[uint32]) { s.Free() }(on)
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+	page := func(int, device.Slice[uint64], device.Slice[uint32]) error { return nil }
+	for _, short := range []bool{true, false} {
+		if short {
+			faults.Set(d, faults.OfMemory(func(int64) bool { return true }))
+		} else {
+			faults.Set(d, nil)
+			keys, on = nil, device.Slice[uint32]{}
+		}
+		_, _, all := m.FindAll(keys)
+		_, _, allOn := m.FindAllOn(nil, on)
+		_, _, outer := m.FindAllOuter(keys, 7, make([]bool, len(keys)))
+		for what, err := range map[string]error{"FindAll": all, "FindAllOn": allOn, "FindAllOuter": outer,
+			"FindPages": m.FindPages(nil, on, 5, page)} {
+			if !errors.Is(err, table.ErrClosed) {
+				t.Errorf("%s, memory short %t: %v, want %v", what, short, err, table.ErrClosed)
+			}
+		}
+	}
+}
 
 // Whatever is closed under a table or a batch, the error says it in one line.
 func TestErrorsAfterCloseAreOneLine(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 
 	"github.com/warpmap/warpmap"
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/faults"
 	"github.com/warpmap/warpmap/internal/frame"
-	"github.com/warpmap/warpmap/internal/shortage"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/table"
 )
@@ -101,8 +101,8 @@ func nothingIsStaged(t *testing.T, d *device.Device) {
 	short := func(t *testing.T, do func(added []bool) (int, error), want []int) {
 		t.Helper()
 		frame.ReleaseStaging(d)
-		shortage.Set(d, func(int64) bool { return true })
-		defer shortage.Set(d, nil)
+		faults.Set(d, faults.OfMemory(func(int64) bool { return true }))
+		defer faults.Set(d, nil)
 		added := slices.Repeat([]bool{true}, len(odd))
 		n, err := do(added)
 		full := (*table.FullError)(nil)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/warpmap/warpmap"
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/internal/shortage"
+	"github.com/warpmap/warpmap/internal/faults"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/table"
 	"github.com/warpmap/warpmap/table/text"
@@ -38,6 +38,7 @@ type scarce struct {
 	check, close func() error
 	all          func() (held, error)
 	ops          []scarceOp
+	more         []scarceOp // not of each allocation
 }
 
 type scarceOp struct {
@@ -190,7 +191,7 @@ func scarceMap(d *device.Device, m table.Map[uint32, uint32]) (s scarce) {
 			}
 		}
 	}
-	s = scarce{m.Check, m.Close, all, append(common(m, all), []scarceOp{
+	s = scarce{check: m.Check, close: m.Close, all: all, ops: append(common(m, all), []scarceOp{
 		{"Insert", func(h held) error { return in(len(keys), m.Insert(keys, values), replace(h, false)) }},
 		{"InsertOn", func(h held) error {
 			return onDevices(d, [][]uint32{keys, values}, func(on []device.Slice[uint32]) error {
@@ -298,7 +299,7 @@ func scarceMultiMap(d *device.Device, m table.MultiMap[uint32, uint32], many boo
 		}
 		return out
 	}
-	s := scarce{m.Check, m.Close, all, append(common(m, all), []scarceOp{
+	s := scarce{check: m.Check, close: m.Close, all: all, ops: append(common(m, all), []scarceOp{
 		{"Insert", func(h held) error {
 			return in(len(keys), m.Insert(keys, values), func(i int) { h.add(keys[i], values[i]) })
 		}},
@@ -386,7 +387,7 @@ func scarceSet(d *device.Device, m table.Set[uint32]) scarce {
 		return h, err
 	}
 	keys := scarceKeys(scarceBefore/2, scarceBatch)
-	s := scarce{m.Check, m.Close, all, append(common(m, all), []scarceOp{
+	s := scarce{check: m.Check, close: m.Close, all: all, ops: append(common(m, all), []scarceOp{
 		{"Insert", func(h held) error {
 			_, err := m.Insert(keys, nil)
 			return in(len(keys), err, func(i int) { h[keys[i]] = nil })
@@ -475,7 +476,7 @@ func scarceCounter(m table.Counter[uint32, uint32]) scarce {
 	}
 	keys := scarceKeys(scarceBefore/2, scarceBatch)
 	keys = append(keys, keys[:scarceBefore]...)
-	return scarce{m.Check, m.Close, all, append(common(m, all), []scarceOp{
+	return scarce{check: m.Check, close: m.Close, all: all, ops: append(common(m, all), []scarceOp{
 		{"Add", func(h held) error {
 			return in(len(keys), m.Add(keys), func(i int) {
 				if h[keys[i]] == nil {
@@ -513,7 +514,7 @@ func scarceFilter(m table.Filter[uint32]) scarce {
 	insert := func(h held, keys []uint32) error {
 		return in(len(keys), m.Insert(keys), func(i int) { h[keys[i]], put[keys[i]] = nil, nil })
 	}
-	return scarce{m.Check, m.Close, all, []scarceOp{
+	return scarce{check: m.Check, close: m.Close, all: all, ops: []scarceOp{
 		{"Insert", func(h held) error { return insert(h, keys) }},
 		{"Contains", func(h held) error {
 			clear(put)
@@ -535,92 +536,97 @@ func fill(s scarce, insert func(keys, values []uint32) error, remove func(keys [
 	return s.all()
 }
 
+// eachTable runs a test with a table of every kind and family, half filled.
+func eachTable(options map[string]table.Options, run func(what string, make func(d *device.Device) (scarce, held, error))) {
+	for with, o := range options {
+		mapOf := func(d *device.Device, m table.Map[uint32, uint32], err error) (s scarce, h held, _ error) {
+			if err != nil {
+				return s, nil, err
+			}
+			s = scarceMap(d, m)
+			s.more = mapFaults(d, m)
+			h, err = fill(s, m.Insert, func(keys []uint32) error { _, err := m.Delete(keys, nil); return err })
+			return s, h, err
+		}
+		for _, family := range warpmap.Families(table.KindMap) {
+			run(fmt.Sprintf("map/%s%s", family, with), func(d *device.Device) (scarce, held, error) {
+				m, err := warpmap.New[uint32, uint32](d, family, o)
+				return mapOf(d, m, err)
+			})
+		}
+		run("strings"+with, func(d *device.Device) (s scarce, h held, err error) {
+			o := o
+			o.MaxBytes *= 4
+			m, err := warpmap.NewStrings[uint32](d, warpmap.WarpCore, text.Options{Options: o})
+			return mapOf(d, fixed[uint32, uint32]{m, d}, err)
+		})
+		for _, family := range warpmap.Families(table.KindSet) {
+			run(fmt.Sprintf("set/%s%s", family, with), func(d *device.Device) (s scarce, h held, err error) {
+				m, err := warpmap.NewSet[uint32](d, family, o)
+				if err != nil {
+					return s, nil, err
+				}
+				s = scarceSet(d, m)
+				h, err = fill(s, func(keys, _ []uint32) error { _, err := m.Insert(keys, nil); return err },
+					func(keys []uint32) error { _, err := m.Delete(keys, nil); return err })
+				return s, h, err
+			})
+		}
+		for _, kind := range table.MultiMapKinds() {
+			for _, family := range warpmap.Families(kind) {
+				for _, many := range testenv.Some([]bool{true, false}, 1) {
+					run(fmt.Sprintf("%v/%s%s/many=%t", kind, family, with, many), func(d *device.Device) (s scarce, h held, err error) {
+						m, err := warpmap.NewMultiMapOf[uint32, uint32](d, kind, family, table.MultiMapOptions{Options: o})
+						if err != nil {
+							return s, nil, err
+						}
+						s = scarceMultiMap(d, m, many)
+						h, err = fill(s, m.Insert, func(keys []uint32) error { _, err := m.Delete(keys, nil); return err })
+						return s, h, err
+					})
+				}
+			}
+		}
+		for _, family := range warpmap.Families(table.KindCounter) {
+			run(fmt.Sprintf("counter/%s%s", family, with), func(d *device.Device) (s scarce, h held, err error) {
+				m, err := warpmap.NewCounter[uint32, uint32](d, family, table.CounterOptions{Options: o})
+				if err != nil {
+					return s, nil, err
+				}
+				s = scarceCounter(m)
+				h, err = fill(s, m.AddCounts, func([]uint32) error { return nil })
+				return s, h, err
+			})
+		}
+	}
+	for _, family := range warpmap.Families(table.KindFilter) {
+		run(fmt.Sprintf("filter/%s", family), func(d *device.Device) (s scarce, h held, err error) {
+			m, err := warpmap.NewFilter[uint32](d, family, table.FilterOptions{Capacity: 2 * scarceBatch, Seed: 3})
+			if err != nil {
+				return s, nil, err
+			}
+			s, h = scarceFilter(m), held{}
+			return s, h, s.ops[0].do(h)
+		})
+	}
+}
+
 // Each allocation of each operation fails in turn, it alone, or all behind it, too: then the table is whole, holds what the operation says, and no memory is lost;
 // and the operation succeeds when it is tried again.
 func TestEachAllocationFails(t *testing.T) {
 	for _, name := range []string{"cpu", "cuda:0"} {
 		t.Run(name, func(t *testing.T) {
 			open(t, name)
-			run := func(what string, make func(d *device.Device) (scarce, held, error)) {
-				t.Run(what, func(t *testing.T) {
-					t.Parallel()
-					eachAllocation(t, open(t, name), make)
-				})
-			}
 			options := map[string]table.Options{"": {Seed: 3}}
 			if testenv.Long() {
 				options["/bound"] = table.Options{Seed: 3, MaxBytes: 24 << 10}
 			}
-			for with, o := range options {
-				mapOf := func(d *device.Device, m table.Map[uint32, uint32], err error) (s scarce, h held, _ error) {
-					if err != nil {
-						return s, nil, err
-					}
-					s = scarceMap(d, m)
-					h, err = fill(s, m.Insert, func(keys []uint32) error { _, err := m.Delete(keys, nil); return err })
-					return s, h, err
-				}
-				for _, family := range warpmap.Families(table.KindMap) {
-					run(fmt.Sprintf("map/%s%s", family, with), func(d *device.Device) (scarce, held, error) {
-						m, err := warpmap.New[uint32, uint32](d, family, o)
-						return mapOf(d, m, err)
-					})
-				}
-				run("strings"+with, func(d *device.Device) (s scarce, h held, err error) {
-					o := o
-					o.MaxBytes *= 4
-					m, err := warpmap.NewStrings[uint32](d, warpmap.WarpCore, text.Options{Options: o})
-					return mapOf(d, fixed[uint32, uint32]{m, d}, err)
+			eachTable(options, func(what string, make func(d *device.Device) (scarce, held, error)) {
+				t.Run(what, func(t *testing.T) {
+					t.Parallel()
+					eachAllocation(t, open(t, name), make)
 				})
-				for _, family := range warpmap.Families(table.KindSet) {
-					run(fmt.Sprintf("set/%s%s", family, with), func(d *device.Device) (s scarce, h held, err error) {
-						m, err := warpmap.NewSet[uint32](d, family, o)
-						if err != nil {
-							return s, nil, err
-						}
-						s = scarceSet(d, m)
-						h, err = fill(s, func(keys, _ []uint32) error { _, err := m.Insert(keys, nil); return err },
-							func(keys []uint32) error { _, err := m.Delete(keys, nil); return err })
-						return s, h, err
-					})
-				}
-				for _, kind := range table.MultiMapKinds() {
-					for _, family := range warpmap.Families(kind) {
-						for _, many := range testenv.Some([]bool{true, false}, 1) {
-							run(fmt.Sprintf("%v/%s%s/many=%t", kind, family, with, many), func(d *device.Device) (s scarce, h held, err error) {
-								m, err := warpmap.NewMultiMapOf[uint32, uint32](d, kind, family, table.MultiMapOptions{Options: o})
-								if err != nil {
-									return s, nil, err
-								}
-								s = scarceMultiMap(d, m, many)
-								h, err = fill(s, m.Insert, func(keys []uint32) error { _, err := m.Delete(keys, nil); return err })
-								return s, h, err
-							})
-						}
-					}
-				}
-				for _, family := range warpmap.Families(table.KindCounter) {
-					run(fmt.Sprintf("counter/%s%s", family, with), func(d *device.Device) (s scarce, h held, err error) {
-						m, err := warpmap.NewCounter[uint32, uint32](d, family, table.CounterOptions{Options: o})
-						if err != nil {
-							return s, nil, err
-						}
-						s = scarceCounter(m)
-						h, err = fill(s, m.AddCounts, func([]uint32) error { return nil })
-						return s, h, err
-					})
-				}
-			}
-			for _, family := range warpmap.Families(table.KindFilter) {
-				run(fmt.Sprintf("filter/%s", family), func(d *device.Device) (s scarce, h held, err error) {
-					m, err := warpmap.NewFilter[uint32](d, family, table.FilterOptions{Capacity: 2 * scarceBatch, Seed: 3})
-					if err != nil {
-						return s, nil, err
-					}
-					s, h = scarceFilter(m), held{}
-					return s, h, s.ops[0].do(h)
-				})
-			}
+			})
 		})
 	}
 }
@@ -632,11 +638,11 @@ func eachAllocation(t *testing.T, d *device.Device, make func(d *device.Device) 
 		calls.Store(0)
 		first.Store(n)
 		alone.Store(only)
-		shortage.Set(d, func(int64) bool {
+		faults.Set(d, faults.OfMemory(func(int64) bool {
 			i := calls.Add(1)
 			return i == first.Load() || i > first.Load() && !alone.Load()
-		})
-		defer shortage.Set(d, nil)
+		}))
+		defer faults.Set(d, nil)
 		err = do()
 		return calls.Load() >= n, err
 	}

@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"github.com/warpmap/warpmap/internal/shortage"
+	"github.com/warpmap/warpmap/internal/faults"
 )
 
 // allocation is one piece of device or pinned host memory, shared by all slices cut from it.
@@ -81,8 +81,8 @@ func (d *Device) settle(need int64) error {
 
 // claim puts memory on the books, within WithMemory's bound.
 func (d *Device) claim(bytes int64) error {
-	if shortage.Fails(d, bytes) {
-		return &OutOfMemoryError{d.infos.Name, bytes, 0}
+	if err := d.met(faults.Alloc, bytes); err != nil {
+		return err
 	}
 	d.liveMu.Lock()
 	defer d.liveMu.Unlock()
@@ -205,7 +205,7 @@ func (a *allocation) freeAfter(streams []*Stream) error {
 		}
 		var passed uintptr
 		if a.pooled && d.cfg.memory > 0 {
-			if passed, err = d.b.newEvent(); err != nil {
+			if passed, err = d.newEvent(); err != nil {
 				a.freed.Store(false)
 				return err
 			}

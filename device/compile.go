@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/warpmap/warpmap/internal/faults"
+	"github.com/warpmap/warpmap/internal/planted"
 	"github.com/warpmap/warpmap/internal/witness"
 	"github.com/warpmap/warpmap/kernel"
 )
@@ -110,6 +112,9 @@ func (p *Program) source(cuda bool, m mode) (*source, error) {
 	src.files = append(src.files, File{layoutFile, header})
 	for _, f := range kernel.Files() {
 		src.files = append(src.files, File{f.Name, f.Text})
+	}
+	for i, f := range src.files {
+		src.files[i].Text = planted.In(p.Name, f.Name, f.Text)
 	}
 	return src, nil
 }
@@ -424,9 +429,11 @@ func (k *function) launch(st *Stream, grid Grid, p unsafe.Pointer) error {
 		return fmt.Errorf("kernel %s: %d bytes of shared memory (want 0 to %d)", k.name, grid.Shared, most)
 	}
 	grid.Shared = max(grid.Shared, e.shared)
-	d.launches.Add(1)
 	h := st.handleOn(d)
-	err = d.use(func() error { return d.b.launch(h.h, e.handle, grid, p, int64(k.p.Size())) }, h)
+	err = d.use(func() error {
+		d.launches.Add(1)
+		return d.call(faults.Launch, 0, func() error { return d.b.launch(h.h, e.handle, grid, p, int64(k.p.Size())) })
+	}, h)
 	runtime.KeepAlive(p)
 	return err
 }

@@ -84,6 +84,19 @@ func (e *FaultError) Error() string {
 	return fmt.Sprintf("%s: %s%s (the device is lost: %s)", e.Device, k, e.What, again)
 }
 
+// CallError says that the driver, or the system, refused a call that was to put work on a stream or to wait for it, such
+// as a launch for which it had no memory of its own. Nothing of that call is done, and the device goes on.
+type CallError struct {
+	Err error // what the driver said
+	// Broken says that the call was in the middle of a change to a table, of which nobody knows now what it holds. From
+	// then on all operations of the table but Close return this error: make a new table. Otherwise no table has changed
+	// by the call.
+	Broken bool
+}
+
+func (e *CallError) Error() string { return e.Err.Error() }
+func (e *CallError) Unwrap() error { return e.Err }
+
 // CompileError holds what the compiler said of a kernel.
 type CompileError struct {
 	Program  string
@@ -309,8 +322,12 @@ func Open(name string, opts ...Option) (*Device, error) {
 	if cfg.kernelsErr != nil {
 		return nil, cfg.kernelsErr
 	}
-	switch {
-	case name == "" || name == "auto":
+	kind, number, err := parseName(name)
+	if err != nil {
+		return nil, err
+	}
+	switch kind {
+	case "auto":
 		if errSystem != nil {
 			return nil, errSystem
 		}
@@ -332,32 +349,41 @@ func Open(name string, opts ...Option) (*Device, error) {
 			return nil, fmt.Errorf("no device: no GPU (%v), and no CPU device either: %w", gpu, err)
 		}
 		return finish(c, cfg, fmt.Sprintf("the CPU, because no GPU can be used: %v", gpu))
-	case name == "cpu" || strings.HasPrefix(name, "cpu:"):
-		if _, s, ok := strings.Cut(name, ":"); ok {
-			if n, err := strconv.Atoi(s); err != nil || n < 0 {
-				return nil, fmt.Errorf("device %q: want cpu, or cpu:N with N = 0, 1, …", name)
-			}
+	case "cpu":
+		if name != kind { // it has one name, however the number was written
+			name = fmt.Sprintf("cpu:%d", number)
 		}
 		b, err := openCPU(name, &cfg)
 		if err != nil {
 			return nil, err
 		}
 		return finish(b, cfg, "")
-	case name == "cuda" || strings.HasPrefix(name, "cuda:"):
-		index := 0
-		if _, s, ok := strings.Cut(name, ":"); ok {
-			var err error
-			if index, err = strconv.Atoi(s); err != nil || index < 0 {
-				return nil, fmt.Errorf("device %q: want cuda:N with N = 0, 1, …", name)
-			}
-		}
-		b, err := openCUDA(index, &cfg)
-		if err != nil {
-			return nil, err
-		}
-		return finish(b, cfg, "")
 	}
-	return nil, fmt.Errorf("device %q: want auto, cpu, cpu:N, or cuda:N", name)
+	b, err := openCUDA(number, &cfg)
+	if err != nil {
+		return nil, err
+	}
+	return finish(b, cfg, "")
+}
+
+// parseName reads a device's name: its kind, auto, cpu or cuda, and its number, 0 if it has none.
+func parseName(name string) (kind string, number int, err error) {
+	kind, text, numbered := strings.Cut(name, ":")
+	switch {
+	case name == "" || name == "auto":
+		return "auto", 0, nil
+	case kind != "cpu" && kind != "cuda":
+		return "", 0, fmt.Errorf("device %q: want auto, cpu, cpu:N, or cuda:N", name)
+	case !numbered:
+		return kind, 0, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 31)
+	if err != nil && kind == "cpu" {
+		return "", 0, fmt.Errorf("device %q: want cpu, or cpu:N with N = 0, 1, …", name)
+	} else if err != nil {
+		return "", 0, fmt.Errorf("device %q: want cuda:N with N = 0, 1, …", name)
+	}
+	return kind, int(n), nil
 }
 
 func newConfig(opts []Option) config {

@@ -12,7 +12,9 @@ import (
 // a control group, such as a container's, bounds it. 0 where the system does not say. root is where the files of Linux lie: "/".
 func hostMemory(root string) (free, total int64) {
 	info := numbers(filepath.Join(root, "proc/meminfo"))
-	free, total = info["MemAvailable"]<<10, info["MemTotal"]<<10
+	const most = 1 << 62 >> 10 // KiB
+	total = max(0, min(info["MemTotal"], most)) << 10
+	free = min(max(0, min(info["MemAvailable"], most))<<10, total)
 	groups, _ := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
 	for line := range strings.Lines(string(groups)) {
 		// 0::/group is of version 2; 4:memory:/group is the memory controller of version 1.
@@ -32,10 +34,10 @@ func hostMemory(root string) (free, total int64) {
 		// The bounds of the groups above hold, too. Within a container the path may be the host's, of which only the root is here.
 		for dir := path.Clean("/" + f[2]); ; dir = path.Dir(dir) {
 			at := filepath.Join(root, files.mount, dir)
-			if limit, ok := number(at, files.limit); ok && limit < total {
+			if limit, ok := number(at, files.limit); ok && limit >= 0 && limit < total {
 				usage, _ := number(at, files.usage)
 				cache := numbers(filepath.Join(at, "memory.stat"))[files.cache]
-				free, total = max(0, min(free, limit-usage+cache)), limit
+				free, total = max(0, min(free, limit, limit-usage+cache)), limit
 			}
 			if dir == "/" {
 				break

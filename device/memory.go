@@ -6,7 +6,7 @@ import (
 	"runtime"
 	"unsafe"
 
-	"github.com/warpmap/warpmap/internal/shortage"
+	"github.com/warpmap/warpmap/internal/faults"
 )
 
 // Slice is n elements of device memory: a view that costs nothing to copy, as a Go slice is. Its zero value is empty.
@@ -169,10 +169,10 @@ func (s span) write(st *Stream, src unsafe.Pointer, bytes int64) error {
 	d := s.a.d
 	h := st.handleOn(d)
 	return d.waiting(func() error {
-		if err := d.b.copyIn(h.h, s.addr, src, bytes); err != nil {
+		if err := d.copyIn(h, s.addr, src, bytes); err != nil {
 			return err
 		}
-		return d.b.syncStream(h.h)
+		return d.syncStream(h)
 	}, h)
 }
 
@@ -195,10 +195,10 @@ func (s span) read(st *Stream, dst unsafe.Pointer, bytes int64) error {
 	d := s.a.d
 	h := st.handleOn(d)
 	return d.waiting(func() error {
-		if err := d.b.copyOut(h.h, dst, s.addr, bytes); err != nil {
+		if err := d.copyOut(h, dst, s.addr, bytes); err != nil {
 			return err
 		}
-		return d.b.syncStream(h.h)
+		return d.syncStream(h)
 	}, h)
 }
 
@@ -246,9 +246,9 @@ func (s span) async(what string, st *Stream, pinned *allocation, host unsafe.Poi
 	h := st.handleOn(d)
 	return d.use(func() error {
 		if in {
-			return d.b.copyIn(h.h, s.addr, host, bytes)
+			return d.copyIn(h, s.addr, host, bytes)
 		}
-		return d.b.copyOut(h.h, host, s.addr, bytes)
+		return d.copyOut(h, host, s.addr, bytes)
 	}, h)
 }
 
@@ -276,7 +276,9 @@ func (s span) copyFrom(what string, st *Stream, src span) error {
 	}
 	d := s.a.d
 	h := st.handleOn(d)
-	return d.use(func() error { return d.b.copyWithin(h.h, s.addr, src.addr, src.bytes) }, h)
+	return d.use(func() error {
+		return d.call(faults.CopyWithin, src.bytes, func() error { return d.b.copyWithin(h.h, s.addr, src.addr, src.bytes) })
+	}, h)
 }
 
 func (s span) copyAcross(what string, st *Stream, src span) error {
@@ -298,7 +300,11 @@ func (s span) copyAcross(what string, st *Stream, src span) error {
 	}
 	h := st.handleOn(d)
 	return d.with(other, func() error {
-		return d.hold([]*handle{h}, func() error { return d.b.copyAcross(h.h, s.addr, s.a.d.b, src.addr, src.a.d.b, src.bytes) })
+		return d.hold([]*handle{h}, func() error {
+			return d.call(faults.PeerCopy, src.bytes, func() error {
+				return d.b.copyAcross(h.h, s.addr, s.a.d.b, src.addr, src.a.d.b, src.bytes)
+			})
+		})
 	})
 }
 
@@ -311,7 +317,9 @@ func (s span) fill(st *Stream, value byte) error {
 	}
 	d := s.a.d
 	h := st.handleOn(d)
-	return d.use(func() error { return d.b.fill(h.h, s.addr, value, s.bytes) }, h)
+	return d.use(func() error {
+		return d.call(faults.CopyWithin, s.bytes, func() error { return d.b.fill(h.h, s.addr, value, s.bytes) })
+	}, h)
 }
 
 // Raw is the memory of s as bytes.
@@ -348,8 +356,8 @@ func makeHost[T any](d *Device, n int, mapped bool) (Host[T], error) {
 func (a *allocation) takeHost(mapped bool) error {
 	d := a.d
 	return d.do(func() (err error) {
-		if shortage.Fails(d, a.bytes) {
-			return &OutOfMemoryError{d.infos.Name, a.bytes, 0}
+		if err := d.met(faults.HostAlloc, a.bytes); err != nil {
+			return err
 		}
 		if a.host, a.addr, err = d.b.allocHost(max(a.bytes, 16), mapped); err != nil {
 			return err

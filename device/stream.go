@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/warpmap/warpmap/internal/faults"
 )
 
 // handle is what streams and events have in common: the back end's name for them, until they are closed.
@@ -110,7 +112,7 @@ type Stream struct{ x handle }
 // NewStream makes a stream.
 func (d *Device) NewStream() (*Stream, error) {
 	s := &Stream{}
-	if err := s.x.open(d, "stream", d.b.newStream, d.b.freeStream); err != nil {
+	if err := s.x.open(d, "stream", d.creating(faults.Stream, d.b.newStream), d.b.freeStream); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -121,7 +123,7 @@ func (d *Device) NewStream() (*Stream, error) {
 // On the CPU device it is a stream like any other.
 func (d *Device) NewUrgentStream() (*Stream, error) {
 	s := &Stream{}
-	if err := s.x.open(d, "stream", d.b.newUrgentStream, d.b.freeStream); err != nil {
+	if err := s.x.open(d, "stream", d.creating(faults.Stream, d.b.newUrgentStream), d.b.freeStream); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -152,7 +154,7 @@ func (st *Stream) On(d *Device) error {
 // Sync waits until all work on the stream is done, and returns the error that any of it met.
 func (st *Stream) Sync() error {
 	d := st.x.d
-	return d.waiting(func() error { return d.b.syncStream(st.x.h) }, &st.x)
+	return d.waiting(func() error { return d.syncStream(&st.x) }, &st.x)
 }
 
 // SyncOf does what Sync does, also for a nil stream, which stands for d's own.
@@ -173,7 +175,7 @@ func (st *Stream) Wait(e *Event) error {
 	if st == nil || st.x.d.same(d) {
 		h := st.handleOn(d)
 		h.follow(&e.x)
-		return d.use(func() error { return d.b.wait(h.h, e.x.h) }, h, &e.x)
+		return d.use(func() error { return d.wait(h, &e.x) }, h, &e.x)
 	}
 	on := st.x.d
 	if on.infos.CUDA() != d.infos.CUDA() {
@@ -181,7 +183,7 @@ func (st *Stream) Wait(e *Event) error {
 	}
 	st.x.follow(&e.x)
 	return on.with(d, func() error {
-		return on.hold([]*handle{&st.x}, func() error { return d.hold([]*handle{&e.x}, func() error { return on.b.wait(st.x.h, e.x.h) }) })
+		return on.hold([]*handle{&st.x}, func() error { return d.hold([]*handle{&e.x}, func() error { return on.wait(&st.x, &e.x) }) })
 	})
 }
 
@@ -191,7 +193,7 @@ type Event struct{ x handle }
 // NewEvent makes an event.
 func (d *Device) NewEvent() (*Event, error) {
 	e := &Event{}
-	if err := e.x.open(d, "event", d.b.newEvent, d.b.freeEvent); err != nil {
+	if err := e.x.open(d, "event", d.newEvent, d.b.freeEvent); err != nil {
 		return nil, err
 	}
 	return e, nil
@@ -203,13 +205,17 @@ func (e *Event) Record(st *Stream) error {
 	d := e.x.d
 	h := st.handleOn(d)
 	e.x.follow(h)
-	return d.use(func() error { return d.b.record(e.x.h, h.h) }, h, &e.x)
+	return d.use(func() error {
+		return d.call(faults.Event, 0, func() error { return d.b.record(e.x.h, h.h) })
+	}, h, &e.x)
 }
 
 // Sync waits until the event has passed.
 func (e *Event) Sync() error {
 	d := e.x.d
-	return d.use(func() error { return d.b.syncEvent(e.x.h) }, &e.x)
+	return d.use(func() error {
+		return d.call(faults.Sync, 0, func() error { return d.b.syncEvent(e.x.h) })
+	}, &e.x)
 }
 
 // Since is the device's time from an earlier event of the same device to this one. Both must have been recorded, and

@@ -781,7 +781,12 @@ func (c *core) halve(st *device.Stream) (done bool, err error) {
 	c.step--
 	p := slotsParams{Table: c.table(), From: old.Subtable, To: to.Subtable, Number: uint64(i)}
 	n := int64(to.Buckets)
-	err = errors.Join(device.Ahead(c.kernel.mergeFilters, c.kernel.halve), c.wipe(st, &to), c.kernel.mergeFilters.Launch(st, c.grid(n/4), &p), c.kernel.halve.Launch(st, c.grid(n), &p))
+	err = frame.InTurn(
+		func() error { return device.Ahead(c.kernel.mergeFilters, c.kernel.halve) },
+		func() error { return c.wipe(st, &to) },
+		func() error { return c.kernel.mergeFilters.Launch(st, c.grid(n/4), &p) },
+		func() error { return c.kernel.halve.Launch(st, c.grid(n), &p) },
+	)
 	if err == nil {
 		_, err = c.look(st)
 	}
@@ -953,7 +958,10 @@ func (c *core) refreshFilters(st *device.Stream) error {
 	c.counters.Seen.Away = 0
 	p := slotsParams{Table: c.table()}
 	p.Table.Tilt = c.tiltAt(c.step)
-	err := errors.Join(c.counters.Set(st), c.kernel.refresh.Launch(st, c.grid(c.capacity()), &p))
+	err := frame.InTurn(
+		func() error { return c.counters.Set(st) },
+		func() error { return c.kernel.refresh.Launch(st, c.grid(c.capacity()), &p) },
+	)
 	if err == nil && c.cfg.packed() && c.tilt != p.Table.Tilt {
 		err = c.kernel.closeBuckets.Launch(st, c.grid(c.capacity()), &p)
 	}
@@ -1001,7 +1009,8 @@ func (c *core) slots() int64 {
 func (c *core) exporter() frame.Exporter {
 	return frame.Exporter{Slots: c.slots(), Live: c.live(), Export: func(st *device.Stream, r frame.Range) (int64, error) {
 		p := slotsParams{Table: c.table(), First: uint64(r.First), Slots: uint64(r.Slots), Keys: r.Keys, Values: r.Values, Limit: uint64(r.Limit)}
-		queued := errors.Join(c.reset(st), c.kernel.export.Launch(st, c.grid(r.Slots), &p))
+		export := func() error { return c.kernel.export.Launch(st, c.grid(r.Slots), &p) }
+		queued := frame.InTurn(func() error { return c.reset(st) }, export)
 		return frame.Exported(queued, func() (uint64, error) { _, err := c.look(st); return c.counters.Seen.Exported, err })
 	}}
 }

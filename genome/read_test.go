@@ -473,25 +473,27 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte("\x1f\x8b\b\x0000000020000"), uint16(3), true) // unpacks to what is neither, and is cut off
 	file := filepath.Join(f.TempDir(), "x")
 	f.Fuzz(func(t *testing.T, text []byte, size uint16, skip bool) {
-		file := fmt.Sprintf("%s%d", file, os.Getpid())
-		if len(text) > 1<<16 {
-			return
-		}
-		put(t, file, string(text))
-		whole, counts, err := read([]string{file}, Options{BlockBytes: 1 << 17, Threads: 1, SkipBroken: skip})
-		cut, other, also := read([]string{file}, Options{BlockBytes: int(size), Threads: 1 + int(size)%16,
-			SkipBroken: skip})
-		if err == nil && counts.Broken == 0 && (also != nil || cut != whole || other != counts) {
-			t.Fatalf("in blocks of %d: %v, %+v\n%q\nwhole: %+v\n%q", size, also, other, cut, counts, whole)
-		}
-		if skip && (err == nil) != (also == nil) {
-			t.Fatalf("in blocks of %d: %v; whole: %v", size, also, err)
-		}
-		if err == nil && counts.Broken == 0 && len(text) > 4 && text[0] != 0x1f && text[0] != 0x28 {
-			if want := plainly(string(text)); whole != want {
-				t.Fatalf("read %q, want %q", whole, want)
+		testenv.Bounded(t, len(text), func() {
+			file := fmt.Sprintf("%s%d", file, os.Getpid())
+			if len(text) > 1<<16 {
+				return
 			}
-		}
+			put(t, file, string(text))
+			whole, counts, err := read([]string{file}, Options{BlockBytes: 1 << 17, Threads: 1, SkipBroken: skip})
+			cut, other, also := read([]string{file}, Options{BlockBytes: int(size), Threads: 1 + int(size)%16,
+				SkipBroken: skip})
+			if err == nil && counts.Broken == 0 && (also != nil || cut != whole || other != counts) {
+				t.Fatalf("in blocks of %d: %v, %+v\n%q\nwhole: %+v\n%q", size, also, other, cut, counts, whole)
+			}
+			if skip && (err == nil) != (also == nil) {
+				t.Fatalf("in blocks of %d: %v; whole: %v", size, also, err)
+			}
+			if err == nil && counts.Broken == 0 && len(text) > 4 && text[0] != 0x1f && text[0] != 0x28 {
+				if want := plainly(string(text)); whole != want {
+					t.Fatalf("read %q, want %q", whole, want)
+				}
+			}
+		})
 	})
 }
 
@@ -752,4 +754,64 @@ func TestLetters(t *testing.T) {
 			}
 		}
 	}
+}
+
+// FuzzPairs: mates that take turns in one input are those of two inputs, and each block has as many of both sides.
+func FuzzPairs(f *testing.F) {
+	a, q, _ := sample(6, 5)
+	b, _, _ := sample(7, 5)
+	for _, text := range []string{a, q, "", "\n", ">", ">a\nA\n>b\nC\n>c\n", "@a\nA\n+\nI\n>b\nC\n", gzipped(a), zstded(q)} {
+		f.Add([]byte(text), []byte(b), uint16(7))
+		f.Add([]byte(text), []byte(text), uint16(300))
+	}
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, first, second []byte, size uint16) {
+		testenv.Bounded(t, len(first)+len(second), func() {
+			one, two := put(t, filepath.Join(dir, "1"), string(first)), put(t, filepath.Join(dir, "2"), string(second))
+			o := Options{BlockBytes: int(size), Threads: 1 + int(size)%4}
+			var paired, turns [2]strings.Builder
+			into := func(to *[2]strings.Builder) func(a, b *Block) error {
+				return func(a, b *Block) error {
+					if len(a.Records) != len(b.Records) {
+						return fmt.Errorf("a block of %d records and %d mates", len(a.Records), len(b.Records))
+					}
+					for i, block := range []*Block{a, b} {
+						for _, r := range block.Records {
+							fmt.Fprintf(&to[i], "%s\t%s\n", r.Name, block.Text[r.Start:r.End])
+						}
+						block.Release()
+					}
+					return nil
+				}
+			}
+			counts, err := ReadPaired(t.Context(), []string{one}, []string{two}, o, into(&paired))
+			x, xCounts, xErr := read([]string{one}, o)
+			y, yCounts, yErr := read([]string{two}, o)
+			both := xErr == nil && yErr == nil && xCounts.Records == yCounts.Records
+			if (err == nil) != both {
+				t.Fatalf("%v: the sides have %+v, %v and %+v, %v", err, xCounts, xErr, yCounts, yErr)
+			}
+			var input *InputError
+			if err != nil && !errors.As(err, &input) {
+				t.Fatalf("%T %v: want an InputError", err, err)
+			}
+			if err == nil && (paired[0].String() != x || paired[1].String() != y ||
+				counts.Records != xCounts.Records+yCounts.Records) {
+				t.Fatalf("%+v, %q and %q: want %q and %q", counts, paired[0].String(), paired[1].String(), x, y)
+			}
+			_, err = ReadInterleaved(t.Context(), []string{one}, o, into(&turns))
+			if (err == nil) != (xErr == nil && xCounts.Records%2 == 0) {
+				t.Fatalf("in turns: %v; alone: %+v, %v", err, xCounts, xErr)
+			}
+			if lines := strings.SplitAfter(x, "\n"); err == nil && !strings.Contains(x, "\r") {
+				var want [2]string
+				for i, line := range lines[:len(lines)-1] {
+					want[i%2] += line
+				}
+				if turns[0].String() != want[0] || turns[1].String() != want[1] {
+					t.Fatalf("in turns %q and %q: want %q", turns[0].String(), turns[1].String(), want)
+				}
+			}
+		})
+	})
 }

@@ -163,10 +163,18 @@ func (c *core) construct(st *device.Stream, in frame.Rows, repack bool, rest fun
 		Stretches: uint64(parts),
 	}
 	spanned := device.Grid{Blocks: (in.N + buildSpan - 1) / buildSpan, Threads: frame.Threads}
-	err = errors.Join(
-		mem.Slice(int(counts), int(counts+4*cells)).Fill(st, 0), mem.Slice(int(used), int(used+buckets+4)).Fill(st, 0),
-		b.partition.Run(st, device.View[uint64](mem, int(counters), frame.PartitionWords(parts)), p.Rows, func(rows frame.Partition) any { p.Rows = rows; return &p }),
-		b.rank.Launch(st, spanned, &p), b.start.Launch(st, device.GridFor((cells+startEach-1)/startEach, frame.Threads), &p), b.sort.Launch(st, spanned, &p))
+	err = frame.InTurn(
+		func() error { return mem.Slice(int(counts), int(counts+4*cells)).Fill(st, 0) },
+		func() error { return mem.Slice(int(used), int(used+buckets+4)).Fill(st, 0) },
+		func() error {
+			return b.partition.Run(st, device.View[uint64](mem, int(counters), frame.PartitionWords(parts)), p.Rows, func(rows frame.Partition) any { p.Rows = rows; return &p })
+		},
+		func() error { return b.rank.Launch(st, spanned, &p) },
+		func() error {
+			return b.start.Launch(st, device.GridFor((cells+startEach-1)/startEach, frame.Threads), &p)
+		},
+		func() error { return b.sort.Launch(st, spanned, &p) },
+	)
 	if err != nil {
 		return err
 	}

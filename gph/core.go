@@ -505,7 +505,10 @@ func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams,
 		if bitmap != 0 {
 			p.Refused = bitmap + uint64(first/8)
 		}
-		if err := errors.Join(list.mem.Slice(0, 1).Fill(st, 0), k.fill.Launch(st, c.grid(n), &p)); err != nil {
+		if err := frame.InTurn(
+			func() error { return list.mem.Slice(0, 1).Fill(st, 0) },
+			func() error { return k.fill.Launch(st, c.grid(n), &p) },
+		); err != nil {
 			return err
 		}
 		if !moves {
@@ -730,7 +733,10 @@ func (m *memory) exporter(c *core) frame.Exporter {
 	return frame.Exporter{Slots: m.slots(c), Live: m.live(), Export: func(st *device.Stream, r frame.Range) (int64, error) {
 		m.counters.Seen.Exported = 0
 		p := slotsParams{Table: m.t, First: uint64(r.First), Slots: uint64(r.Slots), Keys: r.Keys, Values: r.Values, Limit: uint64(r.Limit)}
-		err := errors.Join(m.counters.Set(st), c.kernel.export.Launch(st, c.grid(r.Slots), &p))
+		err := frame.InTurn(
+			func() error { return m.counters.Set(st) },
+			func() error { return c.kernel.export.Launch(st, c.grid(r.Slots), &p) },
+		)
 		if err == nil {
 			err = m.counters.Look(st)
 		}

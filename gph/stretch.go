@@ -64,7 +64,10 @@ func (c *core) constructStretches(st *device.Stream, b *builder, in frame.Rows, 
 	taken, err := c.byStretches(st, b, in, fine, func(o frame.Ordered, starts device.Slice[uint64], spare frame.Rows) error {
 		p.Keys, p.Values, p.Starts = o.Rows.Keys, o.Rows.Values, starts.Addr()
 		p.LeftKeys, p.LeftValues = spare.Keys, spare.Values
-		if err := errors.Join(mem.Fill(st, 0), s.build.Launch(st, grid, &p)); err != nil {
+		if err := frame.InTurn(
+			func() error { return mem.Fill(st, 0) },
+			func() error { return s.build.Launch(st, grid, &p) },
+		); err != nil {
 			return err
 		}
 		n, err := left.Host(st)

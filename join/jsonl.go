@@ -87,7 +87,7 @@ func eachMember(b []byte, member func(row int, name, value []byte, place int) er
 			to = from + i
 		}
 		line := bytes.TrimPrefix(b[from:to], bom)
-		if len(bytes.TrimSpace(line)) > 0 {
+		if len(bytes.Trim(line, " \t\r")) > 0 {
 			d.Reset(bytes.NewBuffer(line))
 			if err := object(d, func(name, value []byte) error { return member(rows, name, value, from) }); err != nil {
 				return rows, at(b, from, err)

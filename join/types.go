@@ -343,12 +343,12 @@ func parserFor(typ arrow.DataType) func(t *csvTokens, c int) (arrow.Array, error
 	case *arrow.Float32Type:
 		return fixedParser(typ, func(f []byte) (float32, bool) {
 			v, err := strconv.ParseFloat(string(f), 32)
-			return float32(v), err == nil && !hexadecimal(f)
+			return float32(v), err == nil && !goNumber(f)
 		})
 	case *arrow.Float64Type:
 		return fixedParser(typ, func(f []byte) (float64, bool) {
 			v, ok := parseFloat(f)
-			return v, ok && !hexadecimal(f)
+			return v, ok && !goNumber(f)
 		})
 	case *arrow.Decimal128Type:
 		return fixedParser(typ, func(f []byte) (decimal128.Num, bool) { return parseDecimal(f, typ) })
@@ -366,8 +366,8 @@ func parserFor(typ arrow.DataType) func(t *csvTokens, c int) (arrow.Array, error
 	return nil
 }
 
-// hexadecimal tells that a number is one of Go's that SQL does not have.
-func hexadecimal(f []byte) bool { return bytes.ContainsAny(f, "xX") }
+// goNumber tells that a number is one of Go's that SQL does not have: hexadecimal, or with underscores between digits.
+func goNumber(f []byte) bool { return bytes.ContainsAny(f, "xX_") }
 
 func fixedParser[T arrow.FixedWidthType](typ arrow.DataType, parse func(f []byte) (T, bool)) func(t *csvTokens,
 	c int) (arrow.Array, error) {
@@ -460,19 +460,31 @@ func parseInstant(f []byte, typ *arrow.TimestampType) (arrow.Timestamp, bool) {
 		s = stamp{sec: days * 86400, class: csvStamp}
 	}
 	if !ok && typ.TimeZone != "" {
-		for _, layout := range []string{"-07", "-0700", "-07:00"} {
-			v, err := time.Parse("2006-01-02 15:04:05"+layout, strings.Replace(string(f), "T", " ", 1))
-			if ok = err == nil; ok {
-				s = stamp{sec: v.Unix(), nano: int64(v.Nanosecond())}
-				break
-			}
-		}
+		s, ok = parseOffset(f)
 	}
 	unit := units[typ.Unit]
 	if !ok || s.nano%unit != 0 || typ.TimeZone == "" && s.class&csvStampZ != 0 || unit == 1 && far(s.sec) {
 		return 0, false
 	}
 	return arrow.Timestamp(s.sec*(1e9/unit) + s.nano/unit), true
+}
+
+// parseOffset reads a date and a time with an offset behind it. time.Parse reads the offset alone: of a time, it takes
+// commas for points, hours of one digit, and any number of decimals, and forgets those behind the ninth.
+func parseOffset(f []byte) (s stamp, ok bool) {
+	for _, layout := range []string{"-07", "-0700", "-07:00"} {
+		n := len(f) - len(layout)
+		if n < 0 {
+			continue
+		}
+		offset, err := time.Parse(layout, string(f[n:]))
+		if s, ok = parseStamp(f[:n]); ok && err == nil && s.class&csvStampZ == 0 {
+			_, east := offset.Zone()
+			s.sec -= int64(east)
+			return s, true
+		}
+	}
+	return stamp{}, false
 }
 
 // uuids makes a column of UUIDs.

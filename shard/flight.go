@@ -221,8 +221,10 @@ func (f *flight) send(i, r int) error {
 	for j, to := range f.segments(i, r) {
 		p.to(j, to)
 	}
-	err := errors.Join(m.splitting.begin(m.split), m.splits.Launch(m.split, f.tiles(m, rows), &p),
-		f.clock(r, splitStep, m.split, m.splitting))
+	err := errors.Join(frame.InTurn(
+		func() error { return m.splitting.begin(m.split) },
+		func() error { return m.splits.Launch(m.split, f.tiles(m, rows), &p) },
+	), f.clock(r, splitStep, m.split, m.splitting))
 	for j, other := range f.members {
 		if m.peers[j] || rd.n[i][j] == 0 {
 			continue

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/shard/internal/nccl"
 	"github.com/warpmap/warpmap/table"
 )
@@ -210,8 +211,10 @@ func (j *joint) send(jb *job, rd round, r, half int, s source) error {
 	for to := range j.size {
 		p.to(to, j.outgoing(jb, rd, half, to, s))
 	}
-	return errors.Join(j.m.split.Wait(j.arrived[half]), j.m.splits.Launch(j.m.split, j.tiles(j.m, rows), &p),
-		j.m.sent[half].Record(j.m.split))
+	return errors.Join(frame.InTurn(
+		func() error { return j.m.split.Wait(j.arrived[half]) },
+		func() error { return j.m.splits.Launch(j.m.split, j.tiles(j.m, rows), &p) },
+	), j.m.sent[half].Record(j.m.split))
 }
 
 // carry queues what goes between members in a round: rows to their owners, or results back.

@@ -107,9 +107,13 @@ func (j *joint) sendOrdered(jb *job, rd round, r, half int, s source) error {
 			return err
 		}
 	}
-	return errors.Join(j.m.split.Wait(j.arrived[half]), j.m.split.Wait(j.m.done[half]),
-		j.m.regional.split.Launch(j.m.split, j.m.regionGrid(j.m.regional.split.Threads(), rows), &p),
-		j.m.sent[half].Record(j.m.split))
+	return errors.Join(frame.InTurn(
+		func() error { return j.m.split.Wait(j.arrived[half]) },
+		func() error { return j.m.split.Wait(j.m.done[half]) },
+		func() error {
+			return j.m.regional.split.Launch(j.m.split, j.m.regionGrid(j.m.regional.split.Threads(), rows), &p)
+		},
+	), j.m.sent[half].Record(j.m.split))
 }
 
 // boxOrdered is the outbox with so many rows of a round.

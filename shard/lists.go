@@ -144,9 +144,11 @@ func (m *member) offsets(st *device.Stream, counts device.Slice[uint32], offsets
 	p := listRows{N: uint64(n), Chunk: listChunk, Chunks: uint64(chunks), Counts: counts.Addr(), Totals: totals.Addr(),
 		Offsets: offsets.Addr()}
 	warps, last := device.GridFor(int64(chunks)*32, threads), make([]uint64, 1)
-	err = errors.Join(m.lists[0].Launch(st, warps, &p),
-		m.lists[1].Launch(st, device.Grid{Blocks: 1, Threads: threads}, &p),
-		m.lists[2].Launch(st, warps, &p), offsets.Slice(n, n+1).Read(st, last))
+	err = errors.Join(frame.InTurn(
+		func() error { return m.lists[0].Launch(st, warps, &p) },
+		func() error { return m.lists[1].Launch(st, device.Grid{Blocks: 1, Threads: threads}, &p) },
+		func() error { return m.lists[2].Launch(st, warps, &p) },
+	), offsets.Slice(n, n+1).Read(st, last))
 	if err != nil {
 		return 0, err
 	}

@@ -84,10 +84,15 @@ func (m *member) startCount(s source, seed uint64, owners, chunk, words int) err
 	grid := device.GridFor(int64(s.n), tileMost)
 	grid.Threads = threads
 	grid.Blocks = min(grid.Blocks, max(8*int64(m.d.Info().Multiprocessors), int64(s.n>>31)+1))
-	return frame.OneLine(errors.Join(m.came.Record(s.st), m.ahead.Wait(m.came), counts.Fill(m.ahead, 0),
-		m.count.Launch(m.ahead, grid, &countRows{Keys: s.keys, N: uint64(s.n), When: s.when, Seed: seed,
-			Owners: uint64(owners), Chunk: uint64(chunk), Counts: counts.Addr()}),
-		counts.ReadAsync(m.ahead, m.landing, counts.Len())))
+	return frame.OneLine(errors.Join(frame.InTurn(
+		func() error { return m.came.Record(s.st) },
+		func() error { return m.ahead.Wait(m.came) },
+		func() error { return counts.Fill(m.ahead, 0) },
+		func() error {
+			return m.count.Launch(m.ahead, grid, &countRows{Keys: s.keys, N: uint64(s.n), When: s.when, Seed: seed,
+				Owners: uint64(owners), Chunk: uint64(chunk), Counts: counts.Addr()})
+		},
+	), counts.ReadAsync(m.ahead, m.landing, counts.Len())))
 }
 
 // roomToCount makes the counters, so many words. Nothing that is queued uses them: whoever counted has waited.

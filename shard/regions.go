@@ -78,11 +78,16 @@ func (m *member) startCountRegions(s source, seed uint64, owners int, o order, c
 	}
 	counts := m.counts.Slice(0, words)
 	grid := m.regionGrid(m.regional.count.Threads(), s.n)
-	return frame.OneLine(errors.Join(m.came.Record(s.st), m.ahead.Wait(m.came), counts.Fill(m.ahead, 0),
-		m.regional.count.Launch(m.ahead, grid, &countRegions{Keys: s.keys, N: uint64(s.n), Seed: seed, Order: o.seed,
-			Owners: uint64(owners), Regions: uint64(o.regions),
-			Chunk: uint64(chunk), Counts: counts.Addr()}),
-		counts.ReadAsync(m.ahead, m.landing, counts.Len())))
+	return frame.OneLine(errors.Join(frame.InTurn(
+		func() error { return m.came.Record(s.st) },
+		func() error { return m.ahead.Wait(m.came) },
+		func() error { return counts.Fill(m.ahead, 0) },
+		func() error {
+			return m.regional.count.Launch(m.ahead, grid, &countRegions{Keys: s.keys, N: uint64(s.n), Seed: seed, Order: o.seed,
+				Owners: uint64(owners), Regions: uint64(o.regions),
+				Chunk: uint64(chunk), Counts: counts.Addr()})
+		},
+	), counts.ReadAsync(m.ahead, m.landing, counts.Len())))
 }
 
 // regionGrid is so many blocks as are resident, each with many tiles; but a block counts in 32 bits.
@@ -160,8 +165,10 @@ func (f *flight) sendOrdered(i, r int) error {
 		p.OutKeys[j], p.OutValues[j] = to.keys.Addr(), to.values.Addr()
 	}
 	grid := m.regionGrid(m.regional.split.Threads(), rows)
-	return frame.OneLine(errors.Join(m.splitting.begin(m.split), m.regional.split.Launch(m.split, grid, &p),
-		f.clock(r, splitStep, m.split, m.splitting), m.sent[half].Record(m.split)))
+	return frame.OneLine(errors.Join(frame.InTurn(
+		func() error { return m.splitting.begin(m.split) },
+		func() error { return m.regional.split.Launch(m.split, grid, &p) },
+	), f.clock(r, splitStep, m.split, m.splitting), m.sent[half].Record(m.split)))
 }
 
 // splitOrdered are the parameters of splitting rows of a source, from one on, in round r.
@@ -206,6 +213,8 @@ func (f *flight) fetchOrdered(i, r int) error {
 		p.Values[j], p.Flags[j] = from.out.Addr(), from.flags.Addr()
 	}
 	grid := m.regionGrid(m.regional.gather.Threads(), rows)
-	return frame.OneLine(errors.Join(m.splitting.begin(m.split), m.regional.gather.Launch(m.split, grid, &p),
-		f.clock(r, fetchStep, m.split, m.splitting), m.fetched[half].Record(m.split)))
+	return frame.OneLine(errors.Join(frame.InTurn(
+		func() error { return m.splitting.begin(m.split) },
+		func() error { return m.regional.gather.Launch(m.split, grid, &p) },
+	), f.clock(r, fetchStep, m.split, m.splitting), m.fetched[half].Record(m.split)))
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/internal/shortage"
+	"github.com/warpmap/warpmap/internal/faults"
 	"github.com/warpmap/warpmap/shard"
 	"github.com/warpmap/warpmap/slab"
 	"github.com/warpmap/warpmap/table"
@@ -41,9 +41,9 @@ func TestShortMemoryOfMixed(t *testing.T) {
 			results[i], status[i] = 77, 77
 		}
 		var at atomic.Int64
-		shortage.Set(ds[n/2%2], func(int64) bool { return at.Add(1) > n })
+		faults.Set(ds[n/2%2], faults.OfMemory(func(int64) bool { return at.Add(1) > n }))
 		err = m.Mixed(ops, keys, values, results, status)
-		shortage.Set(ds[n/2%2], nil)
+		faults.Set(ds[n/2%2], nil)
 		full, want := (*table.FullError)(nil), 0
 		if err == nil || errors.As(err, &full) {
 			named := map[int]bool{}

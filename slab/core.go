@@ -378,7 +378,10 @@ func (c *core) take(st *device.Stream, n, share int64, exact *frame.Exactly, lau
 		},
 		Launch: func(p frame.Part) error {
 			if p.Attempt > 0 {
-				return errors.Join(c.reset(st), launch(p))
+				return frame.InTurn(
+					func() error { return c.reset(st) },
+					func() error { return launch(p) },
+				)
 			}
 			if !exact.Over() {
 				if err := c.prepare(st, int64(p.N)/max(share, 1)); err != nil {
@@ -694,7 +697,10 @@ func (c *core) exporting(st *device.Stream) (frame.Exporter, error) {
 	live, err := c.look(st)
 	return frame.Exporter{Slots: buckets0(&c.memory), Live: live, Export: func(st *device.Stream, r frame.Range) (int64, error) {
 		p := slabsParams{Table: c.table(), First: uint64(r.First), Buckets: uint64(r.Slots), Keys: r.Keys, Values: r.Values, Limit: uint64(r.Limit)}
-		queued := errors.Join(c.reset(st), c.kernel.export.Launch(st, c.frame.Grid(r.Slots, walkBlocks), &p))
+		queued := frame.InTurn(
+			func() error { return c.reset(st) },
+			func() error { return c.kernel.export.Launch(st, c.frame.Grid(r.Slots, walkBlocks), &p) },
+		)
 		return frame.Exported(queued, func() (uint64, error) { _, err := c.look(st); return c.counters.Seen.Exported, err })
 	}}, err
 }

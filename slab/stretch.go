@@ -112,8 +112,11 @@ func (c *core) insertStretches(st *device.Stream, k device.Kernel[insertParams],
 		q.LeftKeys, q.LeftValues = spare.Keys, spare.Values
 		rest := insertParams{Table: p.Table, Left: q.Left}
 		rest.Rows = frame.Placing{Keys: spare.Keys, Values: spare.Values, N: uint64(o.Rows.N)}
-		err := errors.Join(counts.Fill(st, 0), insert.Launch(st, grid, &q),
-			left.Launch(st, c.frame.Grid(max(1, o.Rows.N/leftShare), insertBlocks), &rest))
+		err := frame.InTurn(
+			func() error { return counts.Fill(st, 0) },
+			func() error { return insert.Launch(st, grid, &q) },
+			func() error { return left.Launch(st, c.frame.Grid(max(1, o.Rows.N/leftShare), insertBlocks), &rest) },
+		)
 		q.Empty = 0
 		return err
 	}

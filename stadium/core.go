@@ -598,7 +598,8 @@ func (c *core) exporting(st *device.Stream) (frame.Exporter, error) {
 	live, err := c.look(st)
 	return frame.Exporter{Slots: c.capacity(), Live: live, Export: func(st *device.Stream, r frame.Range) (int64, error) {
 		p := slotsParams{Table: c.table(), First: uint64(r.First), Slots: uint64(r.Slots), Keys: r.Keys, Values: r.Values, Limit: uint64(r.Limit)}
-		queued := errors.Join(c.reset(st), c.kernel.export.Launch(st, c.grid(r.Slots), &p))
+		queued := frame.InTurn(func() error { return c.reset(st) },
+			func() error { return c.kernel.export.Launch(st, c.grid(r.Slots), &p) })
 		return frame.Exported(queued, func() (uint64, error) { _, err := c.look(st); return c.counters.Seen.Exported, err })
 	}}, err
 }

@@ -290,7 +290,11 @@ func (c *core) list(st *device.Stream, mem device.Slice[byte], k device.Kernel[l
 	p.List = mem.Addr() + uint64(frame.Align(counts.Bytes()))
 	p.Rows = p.List + uint64(frame.Align(8*n))
 	some := c.frame.Grid(n, listBlocks)
-	err = errors.Join(counts.Fill(st, 0), k.Launch(st, device.GridFor(n, frame.Threads), &p), c.far.count.Launch(st, some, &p))
+	err = frame.InTurn(
+		func() error { return counts.Fill(st, 0) },
+		func() error { return k.Launch(st, device.GridFor(n, frame.Threads), &p) },
+		func() error { return c.far.count.Launch(st, some, &p) },
+	)
 	if err != nil {
 		return l, err
 	}
@@ -307,7 +311,10 @@ func (c *core) list(st *device.Stream, mem device.Slice[byte], k device.Kernel[l
 	if had[0] == 0 {
 		return l, nil
 	}
-	return l, errors.Join(counts.Slice(1, 1+panes).Write(st, begin), c.far.order.Launch(st, c.frame.Grid(int64(had[0]), listBlocks), &p))
+	return l, frame.InTurn(
+		func() error { return counts.Slice(1, 1+panes).Write(st, begin) },
+		func() error { return c.far.order.Launch(st, c.frame.Grid(int64(had[0]), listBlocks), &p) },
+	)
 }
 
 // split tells which panes that so many rows want are served in windows; the others are served where they lie.

@@ -158,7 +158,10 @@ func (c *core) spread(st *device.Stream, m memory) (err error) {
 			if u < seen {
 				s.Strays, seen = 1, u
 			}
-			err = errors.Join(err, x.spread.Launch(st, c.grid(int64(s.Last-s.First)), &s))
+			err = frame.InTurn(
+				func() error { return err },
+				func() error { return x.spread.Launch(st, c.grid(int64(s.Last-s.First)), &s) },
+			)
 		}
 		if into {
 			err = errors.Join(err, x.windows[1].mem.ReadAsync(st, p.host, p.host.Len()))
@@ -178,7 +181,10 @@ func (c *core) spread(st *device.Stream, m memory) (err error) {
 	}
 	if spilled := c.counters.Seen.Exported; err == nil && spilled > 0 {
 		q := insertParams{Table: c.table(), Limit: 1 << 62, Rows: frame.Placing{Keys: spill[0].Addr(), Values: spill[1].Addr(), N: min(spilled, uint64(limit))}}
-		if err = errors.Join(c.reset(st), c.kernel.replacing.insert.Launch(st, c.grid(int64(q.Rows.N)), &q)); err == nil {
+		if err = frame.InTurn(
+			func() error { return c.reset(st) },
+			func() error { return c.kernel.replacing.insert.Launch(st, c.grid(int64(q.Rows.N)), &q) },
+		); err == nil {
 			_, err = c.look(st)
 		}
 	}

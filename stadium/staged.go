@@ -108,7 +108,11 @@ func (c *core) stageRegions(st *device.Stream, k *insertKernels, p insertParams,
 	q.Left = left.Addr()
 	rest := insertParams{Table: q.Table, Limit: p.Limit, Rows: q.Rows}
 	rest.Rows.Refused, rest.Rows.Attempt, rest.Rows.N = q.Left, 1, uint64(n)
-	err := errors.Join(left.Fill(st, 0), launch(&q), k.left.Launch(st, c.grid(n), &rest))
+	err := frame.InTurn(
+		func() error { return left.Fill(st, 0) },
+		func() error { return launch(&q) },
+		func() error { return k.left.Launch(st, c.grid(n), &rest) },
+	)
 	c.stale() // what is left may go anywhere
 	return err
 }

@@ -102,7 +102,10 @@ func (c *core) insertStretches(st *device.Stream, k *insertKernels, p insertPara
 			q.Rows.Values, rest.Rows.Values = values, values
 			values += uint64(o.Rows.N) * uint64(c.cfg.valueBytes)
 		}
-		if err := errors.Join(left.Fill(st, 0), insert.Launch(st, x.grid, &q)); err != nil {
+		if err := frame.InTurn(
+			func() error { return left.Fill(st, 0) },
+			func() error { return insert.Launch(st, x.grid, &q) },
+		); err != nil {
 			return err
 		}
 		y := insertParams{Table: t, Rows: p.Rows.Of(rest), Limit: p.Limit, Listed: left.Addr()}

@@ -26,7 +26,8 @@ import (
 // All methods return ErrClosed after Close; see there what comes first. If slices do not match in length, or lie on
 // another device, methods return an error before anything is launched. After a *FullError, all else of the batch is
 // done. After any other error, a batch of Go slices may be done in part, because it goes in chunk by chunk: the chunks
-// before the error are done, those behind it are not. What the slices for results hold is then undefined.
+// before the error are done, those behind it are not. What the slices for results hold is then undefined. A
+// *device.CallError may say that the table is broken.
 type Map[K, V any] interface {
 	Table
 

@@ -486,8 +486,13 @@ func (l *lists) insertGroups(st *device.Stream, x frame.Placement, p listInsertP
 		rows := b.Part(frame.Part{First: r.First, N: r.N}, l.keys.cfg.keyBytes, l.cfg.valueBytes)
 		q := p
 		q.Rows, q.First, q.Starts, q.Parts = p.Rows.Of(frame.Ordered{Rows: rows}), r.First, r.Starts, r.Parts
-		if err := errors.Join(k.groups.Launch(st, l.frame().BlockGrid(rows.N, 8), &listGroupParams{Lists: p.Lists, Rows: r, Limit: p.Limit, Mode: p.Mode}),
-			k.refuse.Launch(st, l.keys.grid(rows.N), &q), k.release.Launch(st, l.keys.grid(rows.N), &q)); err != nil {
+		if err := frame.InTurn(
+			func() error {
+				return k.groups.Launch(st, l.frame().BlockGrid(rows.N, 8), &listGroupParams{Lists: p.Lists, Rows: r, Limit: p.Limit, Mode: p.Mode})
+			},
+			func() error { return k.refuse.Launch(st, l.keys.grid(rows.N), &q) },
+			func() error { return k.release.Launch(st, l.keys.grid(rows.N), &q) },
+		); err != nil {
 			return err
 		}
 		return l.launchPieces(st, k.slots, q, q.Rows, piece, scratch)
@@ -521,8 +526,12 @@ func (l *lists) launchPieces(st *device.Stream, find device.Kernel[listInsertPar
 		if cuda {
 			ordered = frame.Spanned(n, int64(p.Span))
 		}
-		if err := errors.Join(find.Launch(st, slots, &q), l.kernel.take.Launch(st, ordered, &q),
-			l.kernel.link.Launch(st, frame.Spanned(n, linkRows*frame.Threads), &q), l.kernel.write.Launch(st, ordered, &q)); err != nil {
+		if err := frame.InTurn(
+			func() error { return find.Launch(st, slots, &q) },
+			func() error { return l.kernel.take.Launch(st, ordered, &q) },
+			func() error { return l.kernel.link.Launch(st, frame.Spanned(n, linkRows*frame.Threads), &q) },
+			func() error { return l.kernel.write.Launch(st, ordered, &q) },
+		); err != nil {
 			return err
 		}
 	}
@@ -1198,7 +1207,10 @@ func (l *lists) exporter(st *device.Stream) (frame.Exporter, error) {
 	live, err := l.look(st)
 	return frame.Exporter{Slots: l.keys.slots(), Live: live, Export: func(st *device.Stream, r frame.Range) (int64, error) {
 		p := listSlotsParams{Lists: l.table(), Keys: r.Keys, Values: r.Values, First: uint64(r.First), Slots: uint64(r.Slots), Limit: uint64(r.Limit)}
-		queued := errors.Join(l.reset(st), l.kernel.exportPairs.Launch(st, l.keys.grid(r.Slots), &p))
+		queued := frame.InTurn(
+			func() error { return l.reset(st) },
+			func() error { return l.kernel.exportPairs.Launch(st, l.keys.grid(r.Slots), &p) },
+		)
 		return frame.Exported(queued, func() (uint64, error) { _, err := l.look(st); return l.counters.Seen.Exported, err })
 	}}, err
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"strings"
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
@@ -294,9 +293,11 @@ func TestSumsThatFit(t *testing.T) {
 	})
 }
 
-func TestCombinedRowsUnderStress(t *testing.T) {
+// combinedStress is a short history under stress of the case of that name, "counts" for those, or of the seed's case, and now and then counts, where it
+// is "".
+func combinedStress(t *testing.T, of string) func(seed uint64) error {
 	cases := sumsCases()
-	stress := func(seed uint64, of string) error {
+	return func(seed uint64) error {
 		d, rows := openFor(t, "cpu", device.WithStress(seed)), 700
 		if seed%4 == 3 { // more in a piece than a block takes at a time
 			rows = 5000
@@ -315,58 +316,52 @@ func TestCombinedRowsUnderStress(t *testing.T) {
 		}
 		return nil
 	}
-	t.Run("seeds", func(t *testing.T) {
-		for seed := range uint64(testenv.Seeds(30)) {
-			if err := stress(seed, ""); err != nil {
-				t.Fatalf("seed %d: %v", seed, err)
-			}
+}
+
+func TestCombinedRowsUnderStress(t *testing.T) {
+	canBePlanted(t, combinedDefects(t))
+	for seed := range uint64(testenv.Seeds(30)) {
+		if err := combinedStress(t, "")(seed); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
 		}
-	})
-	text := updateCU
-	defer func() { updateCU = text }()
-	for name, c := range map[string]struct{ of, old, now string }{
-		"two keys take one entry":                 {"add u32", "key there = cas(&keys[j], (key)C::EMPTY, x);", "key there = load_relaxed(&keys[j]); keys[j] = x;"},
-		"what others put is not seen":             {"add u32", "if (there == C::EMPTY || there == x) return j;", "if (there == C::EMPTY) return j; if (there == x) return e;"},
-		"a row that finds no entry is lost":       {"add u32", "if (e == NONE) return false;", "if (e == NONE) return true;"},
-		"a row that finds no entry is twice":      {"add u32", "if (e == NONE) return false;", "if (e == NONE) return e = 0, add(&sums[0], value), false;"},
-		"the key of free entries is lost":         {"add u32", "keys[entries] = (key)(C::EMPTY - 1);", ""},
-		"it is given out as it stands":            {"add u32", "e == entries ? (key)C::EMPTY : keys[e]", "keys[e]"},
-		"the last entry is not given out":         {"add u32", "return e <= entries && keys[e]", "return e < entries && keys[e]"},
-		"entries are not cleared":                 {"add u32", "            keys[e] = C::EMPTY;\n", "            if (e % 7 || !sums[e]) keys[e] = C::EMPTY;\n"},
-		"sums are not cleared":                    {"add u32", "            sums[e] = NO_SUM;\n", "            if (keys[e] == C::EMPTY && !sums[e]) sums[e] = NO_SUM;\n"},
-		"rows gathered stay":                      {"add u32", "return on && (!mine || lane == first);", "return on;"},
-		"rows gathered are not one":               {"add u32", "if (mine) value = sum;", ""},
-		"gathered by others":                      {"add u32", "number_bits sum = mine ? value : NO_SUM;", "number_bits sum = value;"},
-		"gathered counts are ones":                {"counts", "sum = (number_bits)popcount(same);", "sum = 1;"},
-		"counts too large together are forgotten": {"counts", "warp.any(more)) return on;", "warp.any(more)) return on && !mine;"},
-		"counts too large are forgotten":          {"counts", "return count_if_it_fits(to, ones ? 0 : *(volatile number_bits*)to, value, ones);", "return count_if_it_fits(to, ones ? 0 : *(volatile number_bits*)to, value, ones), true;"},
-		"the first of a minimum is 0":             {"min u32", "WARPMAP_COMBINE == BY_MIN ? (SIGNED ? HIGHEST_BIT - 1 : ALL_BITS)", "WARPMAP_COMBINE == BY_MIN ? 0"},
-		"of a maximum, too":                       {"max i32", "WARPMAP_COMBINE == BY_MAX ? (SIGNED ? HIGHEST_BIT : 0)", "WARPMAP_COMBINE == BY_MAX ? 0"},
-		"of floats, too":                          {"min f32", "if (STANDS_IN && sum == NO_SUM) return v;", ""},
-		"what stands for no sum is one":           {"min f32", "if (STANDS_IN && value == NO_SUM) return false;", "if (STANDS_IN && value == NO_SUM) return true;"},
-		"a part ends a row early":                 {"add u32", "u32 n = (u32)(to - from);", "u32 n = (u32)(to - from) - (to - from > 1 && to < r.n);"},
-		"long parts end":                          {"add u32", "if (from < row) from = row;", "to = 0; continue;"},
-		"long parts go on from their beginning":   {"add u32", "from = starts[part] + p.most;", "from = starts[part];"},
-		"they go on beyond their end":             {"add u32", "to = starts[part + 1];\n            if (to > row", "to = r.n;\n            if (to > row"},
-		"large parts are twice":                   {"add u32", "if ((to - from > p.most / 8 * 5) != large) continue;", "if (to - from <= p.most / 8 * 5 && large) continue;"},
-		"large parts are left out":                {"add u32", "if ((to - from > p.most / 8 * 5) != large) continue;", "if (to - from > p.most / 8 * 5 || large) continue;"},
-		"warps give out in one place":             {"add u32", "u64 all, to = block_scan(warp.rank() == 0 ? n : 0, all);", "u64 all, to = block_scan(warp.rank() == 0 ? n : 0, all); if (to) to -= 1;"},
-		"rows are asked for twice":                {"add u32", "if (step < n - i) ask(first, i + step, n);", ""},
-		"blocks do not wait for one another":      {"add u32", "        combined.put_all(from, n);\n        block_sync();\n", "        combined.put_all(from, n);\n"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			defer func() { updateCU = text }()
-			if n := strings.Count(text, c.old); n != 1 {
-				t.Fatalf("the kernels have %d times\n%s", n, c.old)
-			}
-			updateCU = strings.Replace(text, c.old, c.now, 1)
-			for seed := range uint64(40) {
-				if err := stress(seed, c.of); err != nil {
-					t.Logf("seed %d: %.200v", seed, err)
-					return
-				}
-			}
-			t.Fatal("no seed finds the defect")
-		})
+	}
+}
+
+func TestCombinedRowsFindDefects(t *testing.T) {
+	testenv.ByTurns(t)
+	findAll(t, 40, combinedDefects(t))
+}
+
+func combinedDefects(t *testing.T) []defect {
+	of := func(name string) func(seed uint64) error { return combinedStress(t, name) }
+	return []defect{
+		{"two keys take one entry", false, &updateCU, "key there = cas(&keys[j], (key)C::EMPTY, x);", "key there = load_relaxed(&keys[j]); keys[j] = x;", of("add u32")},
+		{"what others put is not seen", false, &updateCU, "if (there == C::EMPTY || there == x) return j;", "if (there == C::EMPTY) return j; if (there == x) return e;", of("add u32")},
+		{"a row that finds no entry is lost", false, &updateCU, "if (e == NONE) return false;", "if (e == NONE) return true;", of("add u32")},
+		{"a row that finds no entry is twice", false, &updateCU, "if (e == NONE) return false;", "if (e == NONE) return e = 0, add(&sums[0], value), false;", of("add u32")},
+		{"the key of free entries is lost", false, &updateCU, "keys[entries] = (key)(C::EMPTY - 1);", "", of("add u32")},
+		{"it is given out as it stands", false, &updateCU, "e == entries ? (key)C::EMPTY : keys[e]", "keys[e]", of("add u32")},
+		{"the last entry is not given out", false, &updateCU, "return e <= entries && keys[e]", "return e < entries && keys[e]", of("add u32")},
+		{"entries are not cleared", false, &updateCU, "            keys[e] = C::EMPTY;\n", "            if (e % 7 || !sums[e]) keys[e] = C::EMPTY;\n", of("add u32")},
+		{"sums are not cleared", false, &updateCU, "            sums[e] = NO_SUM;\n", "            if (keys[e] == C::EMPTY && !sums[e]) sums[e] = NO_SUM;\n", of("add u32")},
+		{"rows gathered stay", false, &updateCU, "return on && (!mine || lane == first);", "return on;", of("add u32")},
+		{"rows gathered are not one", false, &updateCU, "if (mine) value = sum;", "", of("add u32")},
+		{"gathered by others", false, &updateCU, "number_bits sum = mine ? value : NO_SUM;", "number_bits sum = value;", of("add u32")},
+		{"gathered counts are ones", false, &updateCU, "sum = (number_bits)popcount(same);", "sum = 1;", of("counts")},
+		{"counts too large together are forgotten", false, &updateCU, "warp.any(more)) return on;", "warp.any(more)) return on && !mine;", of("counts")},
+		{"counts too large are forgotten", false, &updateCU, "return count_if_it_fits(to, ones ? 0 : *(volatile number_bits*)to, value, ones);", "return count_if_it_fits(to, ones ? 0 : *(volatile number_bits*)to, value, ones), true;", of("counts")},
+		{"the first of a minimum is 0", false, &updateCU, "WARPMAP_COMBINE == BY_MIN ? (SIGNED ? HIGHEST_BIT - 1 : ALL_BITS)", "WARPMAP_COMBINE == BY_MIN ? 0", of("min u32")},
+		{"of a maximum, too", false, &updateCU, "WARPMAP_COMBINE == BY_MAX ? (SIGNED ? HIGHEST_BIT : 0)", "WARPMAP_COMBINE == BY_MAX ? 0", of("max i32")},
+		{"of floats, too", false, &updateCU, "if (STANDS_IN && sum == NO_SUM) return v;", "", of("min f32")},
+		{"what stands for no sum is one", false, &updateCU, "if (STANDS_IN && value == NO_SUM) return false;", "if (STANDS_IN && value == NO_SUM) return true;", of("min f32")},
+		{"a part ends a row early", false, &updateCU, "u32 n = (u32)(to - from);", "u32 n = (u32)(to - from) - (to - from > 1 && to < r.n);", of("add u32")},
+		{"long parts end", false, &updateCU, "if (from < row) from = row;", "to = 0; continue;", of("add u32")},
+		{"long parts go on from their beginning", false, &updateCU, "from = starts[part] + p.most;", "from = starts[part];", of("add u32")},
+		{"they go on beyond their end", false, &updateCU, "to = starts[part + 1];\n            if (to > row", "to = r.n;\n            if (to > row", of("add u32")},
+		{"large parts are twice", false, &updateCU, "if ((to - from > p.most / 8 * 5) != large) continue;", "if (to - from <= p.most / 8 * 5 && large) continue;", of("add u32")},
+		{"large parts are left out", false, &updateCU, "if ((to - from > p.most / 8 * 5) != large) continue;", "if (to - from > p.most / 8 * 5 || large) continue;", of("add u32")},
+		{"warps give out in one place", false, &updateCU, "u64 all, to = block_scan(warp.rank() == 0 ? n : 0, all);", "u64 all, to = block_scan(warp.rank() == 0 ? n : 0, all); if (to) to -= 1;", of("add u32")},
+		{"rows are asked for twice", false, &updateCU, "if (step < n - i) ask(first, i + step, n);", "", of("add u32")},
+		{"blocks do not wait for one another", false, &updateCU, "        combined.put_all(from, n);\n        block_sync();\n", "        combined.put_all(from, n);\n", of("add u32")},
 	}
 }

@@ -947,7 +947,10 @@ func (c *core) combine(st *device.Stream, k inserts, b frame.Rows, insert func(r
 		if !c.frame.Device.Info().CUDA() {
 			grid.Threads = frame.Threads
 		}
-		if err := errors.Join(c.counters.ClearFrom(st, unsafe.Offsetof(Counters{}.Exported)), k.combine.Launch(st, grid, &q)); err != nil {
+		if err := frame.InTurn(
+			func() error { return c.counters.ClearFrom(st, unsafe.Offsetof(Counters{}.Exported)) },
+			func() error { return k.combine.Launch(st, grid, &q) },
+		); err != nil {
 			return err
 		}
 		sums := insertParams{Table: c.t, Rows: frame.Placing{Keys: r.OutKeys, Values: r.OutValues, N: r.N, Span: uint64(c.regions.Span)}}
@@ -1031,7 +1034,10 @@ func (c *core) rebuild(st *device.Stream, windows, side int64) error {
 	c.touched = true
 	moved, err := c.moveStretches(st, &old)
 	if err == nil && !moved {
-		err = errors.Join(c.mem.Fill(st, 0xff), c.moveSlots(st, &old))
+		err = frame.InTurn(
+			func() error { return c.mem.Fill(st, 0xff) },
+			func() error { return c.moveSlots(st, &old) },
+		)
 	}
 	if err == nil {
 		_, err = c.look(st)
@@ -1149,7 +1155,10 @@ func (c *core) exporting(st *device.Stream, k device.Kernel[slotsParams], p slot
 	if p.Slots > 0 {
 		slots = int64(p.Slots)
 	}
-	if err := errors.Join(c.reset(st), k.Launch(st, c.grid(slots), &p)); err != nil {
+	if err := frame.InTurn(
+		func() error { return c.reset(st) },
+		func() error { return k.Launch(st, c.grid(slots), &p) },
+	); err != nil {
 		return 0, err
 	}
 	_, err = c.look(st)

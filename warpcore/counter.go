@@ -172,7 +172,10 @@ func (c *Counter[K, C]) overCounts(do func(st *device.Stream, live int64) error)
 // among runs a kernel over all slots that counts in Counters.Exported, and gives what it counted.
 func (c *Counter[K, C]) among(st *device.Stream, k device.Kernel[countsParams], p countsParams) (int64, error) {
 	p.Table = c.core.t
-	if err := errors.Join(c.core.reset(st), k.Launch(st, c.core.grid(c.core.slots()), &p)); err != nil {
+	if err := frame.InTurn(
+		func() error { return c.core.reset(st) },
+		func() error { return k.Launch(st, c.core.grid(c.core.slots()), &p) },
+	); err != nil {
 		return 0, err
 	}
 	_, err := c.core.look(st)

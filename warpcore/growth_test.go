@@ -118,7 +118,7 @@ func TestBoundIsFoundAtOnce(t *testing.T) {
 			c := &core{cfg: cfg, opts: Options{Options: table.Options{MaxBytes: limit}}}
 			start := time.Now()
 			w := c.maxWindows(1)
-			if took := time.Since(start); took > time.Second {
+			if took := time.Since(start); took > 20*time.Second { // microseconds, or the age of the world
 				t.Errorf("%d bytes: took %v", limit, took)
 			}
 			next := cfg.windowsFor((w + 1) * 8)

@@ -114,7 +114,10 @@ func (c *core) finder(st *device.Stream, p *findAllParams) (all frame.Finder, er
 	k := &c.kernel.long
 	all.Counting = func() error { return c.ask(st, &p.Longs) }
 	all.Counted = func() error {
-		return errors.Join(k.count.Launch(st, c.longGrid(), p), k.settle.Launch(st, c.grid(int64(p.Rows.N)), p))
+		return frame.InTurn(
+			func() error { return k.count.Launch(st, c.longGrid(), p) },
+			func() error { return k.settle.Launch(st, c.grid(int64(p.Rows.N)), p) },
+		)
 	}
 	all.Filled = func() error { return k.fill.Launch(st, c.longGrid(), p) }
 	return all, nil
@@ -131,6 +134,10 @@ func (c *core) eraseMulti(st *device.Stream, b frame.Rows) error {
 		return c.kernel.eraseMulti.Launch(st, c.grid(b.N), &p)
 	}
 	k := &c.kernel.long
-	return errors.Join(c.ask(st, &p.Longs), c.kernel.eraseMulti.Launch(st, c.grid(b.N), &p), k.erase.Launch(st, c.longGrid(), &p),
-		k.forget.Launch(st, c.frame.Grid(int64(c.t.HintMask), 1), &p))
+	return frame.InTurn(
+		func() error { return c.ask(st, &p.Longs) },
+		func() error { return c.kernel.eraseMulti.Launch(st, c.grid(b.N), &p) },
+		func() error { return k.erase.Launch(st, c.longGrid(), &p) },
+		func() error { return k.forget.Launch(st, c.frame.Grid(int64(c.t.HintMask), 1), &p) },
+	)
 }

@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/table"
 )
@@ -129,5 +130,8 @@ func check(t *rapid.T, err error) {
 func TestMapProperties(t *testing.T) { rapid.Check(t, mapProperty(openCPU(t))) }
 
 func FuzzMap(f *testing.F) {
-	f.Fuzz(rapid.MakeFuzz(mapProperty(openCPU(f))))
+	run := rapid.MakeFuzz(mapProperty(openCPU(f)))
+	f.Fuzz(func(t *testing.T, choices []byte) {
+		testenv.Bounded(t, len(choices), func() { run(t, choices) })
+	})
 }

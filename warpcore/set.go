@@ -104,7 +104,10 @@ func (s *Set[K]) Intersect(other *Set[K]) error {
 				return err
 			}
 			p := selectParams{Table: s.core.t, Keys: b.Keys, Found: b.Flags, N: uint64(b.N), Out: x.left.Addr()}
-			if err := errors.Join(s.core.reset(x.st), s.core.kernel.absent.Launch(x.st, s.core.grid(b.N), &p)); err != nil {
+			if err := frame.InTurn(
+				func() error { return s.core.reset(x.st) },
+				func() error { return s.core.kernel.absent.Launch(x.st, s.core.grid(b.N), &p) },
+			); err != nil {
 				return err
 			}
 			if _, err := s.core.look(x.st); err != nil || s.core.counters.Seen.Exported == 0 {
@@ -189,7 +192,10 @@ func (x *exchange) pieces(c *core, do func(b frame.Rows) error) error {
 			return err
 		}
 		p := slotsParams{Table: c.t, Keys: x.keys.Addr(), First: uint64(first), Slots: uint64(min(x.slots, c.slots()-first)), Limit: uint64(x.slots)}
-		if err := errors.Join(c.reset(x.st), c.kernel.export.Launch(x.st, c.grid(int64(p.Slots)), &p)); err != nil {
+		if err := frame.InTurn(
+			func() error { return c.reset(x.st) },
+			func() error { return c.kernel.export.Launch(x.st, c.grid(int64(p.Slots)), &p) },
+		); err != nil {
 			return err
 		}
 		if _, err := c.look(x.st); err != nil {

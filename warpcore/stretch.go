@@ -79,8 +79,11 @@ func (c *core) insertStretches(st *device.Stream, k inserts, p insertParams, b f
 		q.LeftKeys, q.LeftValues, q.LeftPositions, q.Flags = spare.Keys, spare.Values, o.Spare, o.Rows.Flags
 		rest := insertParams{Table: c.t, Limit: p.Limit, Left: q.Left, Told: q.Told}
 		rest.Rows = frame.Placing{Keys: spare.Keys, Values: spare.Values, Positions: o.Spare, N: uint64(o.Rows.N)}
-		err := errors.Join(left.Fill(st, 0), kernel.Launch(st, grid, &q),
-			k.left.Launch(st, c.grid(max(1, o.Rows.N/leftShare)), &rest))
+		err := frame.InTurn(
+			func() error { return left.Fill(st, 0) },
+			func() error { return kernel.Launch(st, grid, &q) },
+			func() error { return k.left.Launch(st, c.grid(max(1, o.Rows.N/leftShare)), &rest) },
+		)
 		if tells && err == nil {
 			err = c.stretch.flags.Launch(st, c.grid(o.Rows.N), &q)
 		}
@@ -164,9 +167,13 @@ func (c *core) moveStretches(st *device.Stream, old *memory) (done bool, err err
 	side := int64(old.t.Side.Windows) * int64(c.cfg.window)
 	reserved := slotsParams{Table: old.t, Target: c.t, First: uint64(main), Span: frame.Threads}
 	behind := c.mem.Slice(int(c.capacity())*c.cfg.slotBytes(), c.mem.Len()) // the kernel writes all slots before
-	return true, errors.Join(left.Fill(st, 0), behind.Fill(st, 0xff), c.stretch.growing.Launch(st, grid, &q),
-		c.kernel.insertNew.left.Launch(st, c.grid(max(1, live/leftShare)), &rest),
-		c.kernel.rehash.Launch(st, frame.Spanned(side, frame.Threads), &reserved))
+	return true, frame.InTurn(
+		func() error { return left.Fill(st, 0) },
+		func() error { return behind.Fill(st, 0xff) },
+		func() error { return c.stretch.growing.Launch(st, grid, &q) },
+		func() error { return c.kernel.insertNew.left.Launch(st, c.grid(max(1, live/leftShare)), &rest) },
+		func() error { return c.kernel.rehash.Launch(st, frame.Spanned(side, frame.Threads), &reserved) },
+	)
 }
 
 func (c *core) stretchProgram() *device.Program {

@@ -127,9 +127,14 @@ func (l *lists) insertLeft(st *device.Stream, q listStretchParams, p listInsertP
 	if err := l.counters.Set(st); err != nil {
 		return err
 	}
-	err = errors.Join(l.kernel.stretch.gather.Launch(st, l.keys.grid(n), &q),
-		l.kernel.block.Launch(st, l.keys.grid(n), &listFindParams{Lists: q.Lists, Keys: q.LeftKeys, N: q.Left}),
-		l.kernel.refuse.Launch(st, l.keys.grid(int64(p.Rows.N)), &p), l.kernel.release.Launch(st, l.keys.grid(int64(p.Rows.N)), &p))
+	err = frame.InTurn(
+		func() error { return l.kernel.stretch.gather.Launch(st, l.keys.grid(n), &q) },
+		func() error {
+			return l.kernel.block.Launch(st, l.keys.grid(n), &listFindParams{Lists: q.Lists, Keys: q.LeftKeys, N: q.Left})
+		},
+		func() error { return l.kernel.refuse.Launch(st, l.keys.grid(int64(p.Rows.N)), &p) },
+		func() error { return l.kernel.release.Launch(st, l.keys.grid(int64(p.Rows.N)), &p) },
+	)
 	if err != nil {
 		return err
 	}
@@ -152,8 +157,11 @@ func (l *lists) insertSurely(st *device.Stream, q listStretchParams, p listInser
 	failed := l.counters.Seen.Failed
 	rest := listInsertParams{Lists: q.Lists, Limit: math.MaxUint64, Mode: p.Mode, Most: most}
 	rest.Rows = frame.Placing{Keys: q.LeftKeys, Values: q.LeftValues, N: q.Left}
-	if err := errors.Join(l.counters.Set(st), l.kernel.stretch.gather.Launch(st, l.keys.grid(int64(q.Left)), &q),
-		l.launchPieces(st, l.kernel.slots, rest, rest.Rows, piece, scratch)); err != nil {
+	if err := frame.InTurn(
+		func() error { return l.counters.Set(st) },
+		func() error { return l.kernel.stretch.gather.Launch(st, l.keys.grid(int64(q.Left)), &q) },
+		func() error { return l.launchPieces(st, l.kernel.slots, rest, rest.Rows, piece, scratch) },
+	); err != nil {
 		return err
 	}
 	if _, err := l.look(st); err != nil {

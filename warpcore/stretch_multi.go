@@ -2,7 +2,6 @@ package warpcore
 
 import (
 	_ "embed"
-	"errors"
 	"math"
 
 	"github.com/warpmap/warpmap/device"
@@ -57,7 +56,11 @@ func (c *core) insertMultiStretches(st *device.Stream, k inserts, p insertParams
 		q.LeftKeys, q.LeftValues = spare.Keys, spare.Values
 		rest := insertParams{Table: c.t, Limit: p.Limit, Left: q.Left}
 		rest.Rows = frame.Placing{Keys: spare.Keys, Values: spare.Values, N: uint64(o.Rows.N)}
-		err := errors.Join(left.Fill(st, 0), kernel.Launch(st, grid, &q), k.left.Launch(st, c.grid(max(1, o.Rows.N/leftShare)), &rest))
+		err := frame.InTurn(
+			func() error { return left.Fill(st, 0) },
+			func() error { return kernel.Launch(st, grid, &q) },
+			func() error { return k.left.Launch(st, c.grid(max(1, o.Rows.N/leftShare)), &rest) },
+		)
 		q.Empty = 0
 		return err
 	})

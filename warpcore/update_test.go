@@ -188,6 +188,9 @@ func TestSumsOfALane(t *testing.T) {
 			table.Min: func(a, b uint32) uint32 { return min(a, b) },
 			table.Or:  func(a, b uint32) uint32 { return a | b },
 		} {
+			if bound > 0 && with != table.Add && !testenv.Long() {
+				continue // what is refused is the same for all
+			}
 			m, err := New[uint32, uint32](openCPU(t), Options{Options: table.Options{MaxBytes: bound}})
 			must(t, err)
 			refused := map[int]bool{}

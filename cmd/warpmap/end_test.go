@@ -41,6 +41,12 @@ func TestMain(m *testing.M) {
 	if os.Getenv("WARPMAP_TEST_BEGINS") != "" { // the signals are ours
 		crash.Plant = sync.OnceFunc(func() { os.NewFile(3, "begins").Close() })
 	}
+	if path := os.Getenv("WARPMAP_TEST_SAVE"); path != "" {
+		if err := saveTable(path); err != nil {
+			panic(err)
+		}
+		os.Exit(0)
+	}
 	main()
 	if os.Getenv("WARPMAP_TEST_LATE_SIGNAL") != "" {
 		self, _ := os.FindProcess(os.Getpid())

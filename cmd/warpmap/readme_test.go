@@ -60,7 +60,7 @@ var notRun = map[string]string{
 	"mkdir taxonomy && curl -s https://": "needs the network",
 	"curl ":                              "needs the server; serve_test.go asks it the same",
 	"go test ./":                         "this test is part of it",
-	"WARPMAP_PROGRAMS=":                  "goes on as long as it says; internal/programs runs shorter",
+	"WARPMAP_PROGRAMS=":                  "goes on as long as it says; internal/operations runs shorter",
 	"go run ./cmd/warpmap demo":          "main_test.go runs it",
 	"warpmap classify serve ":            "goes on until it is ended; serve_test.go runs it",
 	"warpmap compile ":                   "takes long; compile_test.go runs it",

@@ -51,16 +51,18 @@ func FuzzTaxonomy(f *testing.F) {
 		[]byte("4294967296\t|\t2"))
 	f.Add([]byte("5\t|\t0\t|\t"), []byte("#"), []byte("1\t|\t0"))
 	f.Fuzz(func(t *testing.T, nodes, names, merged []byte) {
-		dir := t.TempDir()
-		for name, text := range map[string][]byte{"nodes.dmp": nodes, "names.dmp": names, "merged.dmp": merged} {
-			write(t, filepath.Join(dir, name), string(text))
-		}
-		tree, err := LoadTaxonomy(dir)
-		if err != nil {
-			wantInputError(t, err)
-			return
-		}
-		climb(t, tree)
+		testenv.Bounded(t, len(nodes)+len(names)+len(merged), func() {
+			dir := t.TempDir()
+			for name, text := range map[string][]byte{"nodes.dmp": nodes, "names.dmp": names, "merged.dmp": merged} {
+				write(t, filepath.Join(dir, name), string(text))
+			}
+			tree, err := LoadTaxonomy(dir)
+			if err != nil {
+				wantInputError(t, err)
+				return
+			}
+			climb(t, tree)
+		})
 	})
 }
 
@@ -71,22 +73,24 @@ func FuzzAssigner(f *testing.F) {
 		"d/GCF_1.1_ASM1_genomic.fna.gz")
 	f.Add([]byte("._\t1"), []byte("\t\t1\n"), "taxid|99999999999 taxid|", "._._")
 	f.Fuzz(func(t *testing.T, summary, accessions []byte, header, file string) {
-		dir := t.TempDir()
-		write(t, filepath.Join(dir, "assembly_summary.txt"), string(summary))
-		write(t, filepath.Join(dir, "x.accession2taxid"), string(accessions))
-		a, err := loadAssigner(dir)
-		if err != nil {
-			wantInputError(t, err)
-			return
-		}
-		id, known := a.tell(t, header, file), headerID([]byte(header)) != 0
-		for _, x := range a.assemblies {
-			known = known || x == id
-		}
-		known = known || strings.Contains(string(accessions), fmt.Sprint(id))
-		if id != 0 && !known {
-			t.Fatalf("taxon %d, which nothing tells", id)
-		}
+		testenv.Bounded(t, len(summary)+len(accessions)+len(header), func() {
+			dir := t.TempDir()
+			write(t, filepath.Join(dir, "assembly_summary.txt"), string(summary))
+			write(t, filepath.Join(dir, "x.accession2taxid"), string(accessions))
+			a, err := loadAssigner(dir)
+			if err != nil {
+				wantInputError(t, err)
+				return
+			}
+			id, known := a.tell(t, header, file), headerID([]byte(header)) != 0
+			for _, x := range a.assemblies {
+				known = known || x == id
+			}
+			known = known || strings.Contains(string(accessions), fmt.Sprint(id))
+			if id != 0 && !known {
+				t.Fatalf("taxon %d, which nothing tells", id)
+			}
+		})
 	})
 }
 
@@ -174,7 +178,9 @@ func FuzzDatabaseFile(f *testing.F) {
 	for v := range uint32(version) {
 		f.Add(append(append(head(v+1, text), text...), make([]byte, 9000)...))
 	}
-	f.Fuzz(func(t *testing.T, file []byte) { openFile(t, file) })
+	f.Fuzz(func(t *testing.T, file []byte) {
+		testenv.Bounded(t, len(file), func() { openFile(t, file) })
+	})
 }
 
 // FuzzDatabaseContent opens files whose sums are right, and whose content a program could have got wrong: some bytes of
@@ -193,38 +199,40 @@ func FuzzDatabaseContent(f *testing.F) {
 		f.Add(uint8(i), uint16(3), []byte{1}, int16(8), uint8(20*i), []byte("9"))
 	}
 	f.Fuzz(func(t *testing.T, number uint8, at uint16, bytes []byte, longer int16, textAt uint8, text []byte) {
-		changed := d
-		changed.Sections = slices.Clone(d.Sections)
-		content, offset := make([][]byte, len(d.Sections)), int64(0)
-		for i := range changed.Sections {
-			s := &changed.Sections[i]
-			content[i] = slices.Clone(whole[begin+s.Offset : begin+s.Offset+s.Bytes])
-			if i == int(number)%len(content) {
-				content[i] = slices.Concat(content[i], make([]byte, max(0, longer)))
-				content[i] = content[i][:max(0, len(content[i])+min(0, int(longer)))]
-				copy(content[i][min(int(at), len(content[i])):], bytes)
+		testenv.Bounded(t, len(bytes)+len(text), func() {
+			changed := d
+			changed.Sections = slices.Clone(d.Sections)
+			content, offset := make([][]byte, len(d.Sections)), int64(0)
+			for i := range changed.Sections {
+				s := &changed.Sections[i]
+				content[i] = slices.Clone(whole[begin+s.Offset : begin+s.Offset+s.Bytes])
+				if i == int(number)%len(content) {
+					content[i] = slices.Concat(content[i], make([]byte, max(0, longer)))
+					content[i] = content[i][:max(0, len(content[i])+min(0, int(longer)))]
+					copy(content[i][min(int(at), len(content[i])):], bytes)
+				}
+				if s.Name == "chunk_sums" && len(content[i]) == 4 && int(number)%len(content) == 0 { // the chunk is right
+					binary.LittleEndian.PutUint32(content[i], crc32.Checksum(content[0], castagnoli))
+				}
+				*s = section{s.Name, offset, int64(len(content[i])), crc32.Checksum(content[i], castagnoli)}
+				offset = aligned(offset + s.Bytes)
 			}
-			if s.Name == "chunk_sums" && len(content[i]) == 4 && int(number)%len(content) == 0 { // the chunk is right
-				binary.LittleEndian.PutUint32(content[i], crc32.Checksum(content[0], castagnoli))
+			description, err := json.Marshal(changed)
+			if err != nil {
+				t.Fatal(err)
 			}
-			*s = section{s.Name, offset, int64(len(content[i])), crc32.Checksum(content[i], castagnoli)}
-			offset = aligned(offset + s.Bytes)
-		}
-		description, err := json.Marshal(changed)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(text) > 0 {
-			copy(description[min(int(textAt), len(description)):], text)
-		}
-		file := slices.Concat(head(version, description), description)
-		for i, c := range content {
-			if len(c) > 0 {
-				file = append(file, make([]byte, aligned(int64(headBytes+len(description)))+
-					changed.Sections[i].Offset-int64(len(file)))...)
-				file = append(file, c...)
+			if len(text) > 0 {
+				copy(description[min(int(textAt), len(description)):], text)
 			}
-		}
-		openFile(t, file)
+			file := slices.Concat(head(version, description), description)
+			for i, c := range content {
+				if len(c) > 0 {
+					file = append(file, make([]byte, aligned(int64(headBytes+len(description)))+
+						changed.Sections[i].Offset-int64(len(file)))...)
+					file = append(file, c...)
+				}
+			}
+			openFile(t, file)
+		})
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/warpmap/warpmap/genome"
 	"github.com/warpmap/warpmap/internal/crash"
 	"github.com/warpmap/warpmap/internal/files"
+	"github.com/warpmap/warpmap/internal/frame"
 )
 
 // Where memory does not hold all k-mers, they are counted in rounds:
@@ -320,7 +321,11 @@ func (b *binner) flush() error {
 	b.p.Text, b.p.N = b.memory.Addr(), uint64(b.n)
 	b.n = 0
 	grid := device.GridFor(int64(b.p.N/stretchLetters+1), 32)
-	if err := errors.Join(b.bytes.Fill(st, 0), b.kmers.Fill(st, 0), b.sizes.Launch(st, grid, &b.p)); err != nil {
+	if err := frame.InTurn(
+		func() error { return b.bytes.Fill(st, 0) },
+		func() error { return b.kmers.Fill(st, 0) },
+		func() error { return b.sizes.Launch(st, grid, &b.p) },
+	); err != nil {
 		return err
 	}
 	sizes, err := b.bytes.Host(st)
@@ -348,7 +353,10 @@ func (b *binner) flush() error {
 		}
 	}
 	b.p.Out = b.out.Addr()
-	if err := errors.Join(b.bytes.Write(st, p.bins[:bins]), b.pack.Launch(st, grid, &b.p)); err != nil {
+	if err := frame.InTurn(
+		func() error { return b.bytes.Write(st, p.bins[:bins]) },
+		func() error { return b.pack.Launch(st, grid, &b.p) },
+	); err != nil {
 		return err
 	}
 	packed, err := b.out.Slice(0, all).Host(st)

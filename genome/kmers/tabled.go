@@ -11,6 +11,7 @@ import (
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/dycuckoo"
 	"github.com/warpmap/warpmap/internal/crash"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 	"github.com/warpmap/warpmap/warpcore"
 )
@@ -238,7 +239,10 @@ func (x *tabled) stop() (counting, freeing error) {
 func (x *tabled) count(t text) error {
 	x.p.Text, x.p.N = t.memory.Addr(), uint64(t.n)
 	grid := device.GridFor(int64(x.p.N/each+1), 128)
-	if err := errors.Join(x.length.Fill(x.st, 0), x.list.Launch(x.st, grid, &x.p)); err != nil {
+	if err := frame.InTurn(
+		func() error { return x.length.Fill(x.st, 0) },
+		func() error { return x.list.Launch(x.st, grid, &x.p) },
+	); err != nil {
 		return err
 	}
 	n, err := x.length.Host(x.st)

@@ -6,6 +6,7 @@ import (
 	"encoding/csv"
 	"fmt"
 	"image/color"
+	"maps"
 	"math"
 	"regexp"
 	"slices"
@@ -47,7 +48,10 @@ type File struct {
 
 // Files renders the figure: its rows as CSV, and each plot as SVG and PNG.
 func (f *Fig) Files() ([]File, error) {
-	base := slug(f.Name)
+	if err := f.check(); err != nil {
+		return nil, err
+	}
+	base := cmp.Or(slug(f.Name), "figure") // a name that begins with a dot is hidden
 	table, err := f.csv()
 	if err != nil {
 		return nil, err
@@ -81,6 +85,42 @@ func (f *Fig) Files() ([]File, error) {
 		}
 	}
 	return files, nil
+}
+
+// largest bounds the numbers of a figure. Axes whose ends lie further apart than float64 goes are drawn for ever.
+const largest = 1e100
+
+// check tells what a study does not write, and a file that was changed may have.
+func (f *Fig) check() error {
+	for i, p := range f.Plots {
+		columns := slices.AppendSeq([]string{p.X, p.Y}, maps.Keys(p.Only))
+		for _, c := range []string{p.Series, p.Bound, p.Facet} {
+			if c != "" {
+				columns = append(columns, c)
+			}
+		}
+		for _, c := range columns {
+			if f.Column(c) < 0 {
+				return fmt.Errorf("plot %d: there is no column %q", i+1, c)
+			}
+		}
+	}
+	for i, r := range f.Rows {
+		if len(r) != len(f.Columns) {
+			return fmt.Errorf("row %d has %d cells, and there are %d columns", i+1, len(r), len(f.Columns))
+		}
+		for c, x := range r {
+			n, _ := Number(x)
+			switch x.(type) {
+			case []any, map[string]any:
+				return fmt.Errorf("row %d has %v for %q: want a number, a text, or nothing", i+1, x, f.Columns[c])
+			}
+			if math.Abs(n) > largest {
+				return fmt.Errorf("row %d has %v for %q: want a number up to %v", i+1, n, f.Columns[c], largest)
+			}
+		}
+	}
+	return nil
 }
 
 func (f *Fig) csv() ([]byte, error) {
@@ -171,12 +211,16 @@ const (
 )
 
 // draw renders the rows as one picture. The legend stands beside the axes, so that it hides nothing.
-func (f *Fig) draw(p Plot, title string, rows [][]any, format string) ([]byte, error) {
-	for _, c := range []string{p.X, p.Y, p.Series, p.Bound} {
-		if c != "" && f.Column(c) < 0 {
-			return nil, fmt.Errorf("there is no column %q", c)
+func (f *Fig) draw(p Plot, title string, rows [][]any, format string) (_ []byte, err error) {
+	defer func() { // gonum panics, with a text, where an axis or a size makes no sense
+		if r := recover(); r != nil {
+			text, is := r.(string)
+			if !is {
+				panic(r)
+			}
+			err = fmt.Errorf("it cannot be drawn: %s", text)
 		}
-	}
+	}()
 	pic, legend := plot.New(), plot.NewLegend()
 	pic.X.Label.Text, pic.Y.Label.Text = axis(p.X), axis(p.Y)
 	for _, a := range []*plot.Axis{&pic.X, &pic.Y} {
@@ -188,7 +232,6 @@ func (f *Fig) draw(p Plot, title string, rows [][]any, format string) ([]byte, e
 	words := slices.ContainsFunc(rows, func(r []any) bool { _, ok := r[f.Column(p.X)].(string); return ok })
 	p.LogY = p.LogY || f.spansDecades(rows, p.Y)
 	p.LogX = p.LogX || f.spansDecades(rows, p.X)
-	var err error
 	if words || !p.Fit && len(f.values(f.measured(p, rows), p.X)) <= 2 {
 		var slots float64
 		slots, err = f.bars(p, rows, pic, &legend)

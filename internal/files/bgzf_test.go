@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/klauspost/compress/gzip"
+
+	"github.com/warpmap/warpmap/internal/testenv"
 )
 
 // bgzfed packs pieces as members of BGZF, with other fields before theirs.
@@ -139,9 +141,11 @@ func FuzzMembers(f *testing.F) {
 	f.Add([]byte(bgzfed("", ">a\nACGT\n", "")))
 	f.Add([]byte(bgzfed("XY\x00\x00", ">a\nACGT\n", ">b\n") + gzipped("C")))
 	f.Fuzz(func(t *testing.T, packed []byte) {
-		got, err, want, wantErr := unpackedBoth(t, string(packed))
-		if err == nil && wantErr == nil && got != want {
-			t.Errorf("%q: gzip gives %q", got, want)
-		}
+		testenv.Bounded(t, len(packed), func() {
+			got, err, want, wantErr := unpackedBoth(t, string(packed))
+			if err == nil && wantErr == nil && got != want {
+				t.Errorf("%q: gzip gives %q", got, want)
+			}
+		})
 	})
 }

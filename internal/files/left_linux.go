@@ -28,6 +28,16 @@ func tryLock(f *os.File) bool {
 	return locked && err == nil
 }
 
+// unnamed opens a new file in a folder that never has a name, so that a process that is killed cannot leave it; nil
+// where the file system has no such files.
+func unnamed(dir string) *os.File {
+	f, err := os.OpenFile(dir, os.O_RDWR|os.O_EXCL|unix.O_TMPFILE, 0o600)
+	if err != nil {
+		return nil
+	}
+	return f
+}
+
 // again is another descriptor of the same opening: its lock lasts as long as one of both is open.
 func again(f *os.File) (other *os.File) {
 	raw, err := f.SyscallConn()

@@ -311,6 +311,9 @@ func Temporary(dir string) (*os.File, error) {
 	if unfinished.ended {
 		return nil, errEnded
 	}
+	if f := unnamed(cmp.Or(dir, os.TempDir())); f != nil {
+		return f, nil
+	}
 	f, err := os.CreateTemp(dir, "warpmap-*")
 	if err != nil {
 		return nil, err

@@ -130,3 +130,14 @@ func removeOn(f *Frame, st *device.Stream, keys, deleted DeviceSlice, erase func
 		return erase(st, Rows{Keys: keys.Addr(), Flags: deleted.Addr(), N: int64(keys.Len())})
 	})
 }
+
+// InTurn makes calls one after the other until one fails, and returns its error. What is launched behind a call that was
+// refused would read what that call was to write, such as where to write itself.
+func InTurn(calls ...func() error) error {
+	for _, call := range calls {
+		if err := call(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

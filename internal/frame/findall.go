@@ -175,11 +175,17 @@ func (k Finder) Run(f *Frame, st *device.Stream, grid func(items int64) device.G
 	switch {
 	case outer.empty: // there is nothing to fill in
 	case rows.Each > 1:
-		err = errors.Join(k.fillAside.Launch(st, warps, p), k.fillRest.Launch(st, grid(n), p))
+		err = InTurn(
+			func() error { return k.fillAside.Launch(st, warps, p) },
+			func() error { return k.fillRest.Launch(st, grid(n), p) },
+		)
 	case k.fused:
 		err = k.fill.Launch(st, warps, p)
 	default:
-		err = errors.Join(k.offsets.Launch(st, warps, p), k.fill.Launch(st, grid(n), p))
+		err = InTurn(
+			func() error { return k.offsets.Launch(st, warps, p) },
+			func() error { return k.fill.Launch(st, grid(n), p) },
+		)
 	}
 	if err == nil && !outer.empty {
 		err = queued(k.Filled)
@@ -238,6 +244,9 @@ type findAll = func(st *device.Stream, rows FindAll, offsets device.Slice[uint64
 
 // FindValues implements FindAll of a multimap.
 func FindValues[K, V any](f *Frame, keys []K, find findAll) (offsets []uint64, values []V, err error) {
+	if err := f.open(); err != nil {
+		return nil, nil, err
+	}
 	in, err := From(f.Device, keys)
 	if err != nil {
 		return nil, nil, err
@@ -259,6 +268,9 @@ func FindValues[K, V any](f *Frame, keys []K, find findAll) (offsets []uint64, v
 // FindValuesOn implements FindAll on the device, in slices of its own making.
 func FindValuesOn[K, V any](f *Frame, st *device.Stream, keys device.Slice[K], find findAll) (offsets device.Slice[uint64], values device.Slice[V], err error) {
 	if err := f.Family.CheckOn(f.Device, st, keys); err != nil {
+		return offsets, values, err
+	}
+	if err := f.open(); err != nil {
 		return offsets, values, err
 	}
 	if offsets, err = device.Make[uint64](f.Device, keys.Len()+1); err != nil {

@@ -28,6 +28,7 @@ type Frame struct {
 	order   Order
 	Stage   Stage // carries Go slices
 	closed  bool
+	broken  error               // of a change that broke off in the middle
 	changes uint64              // calls that may have changed the table: see Chunks
 	free    func() error        // see Open
 	opened  uint64              // its number among the open tables
@@ -78,8 +79,15 @@ func (f *Frame) Locked(do func() error) error {
 	if f.closed {
 		return fmt.Errorf("%s: %w", f.Family, table.ErrClosed)
 	}
+	if f.broken != nil {
+		return f.broken
+	}
 	return OneLine(do())
 }
+
+// open is an error if the table is closed. It is for operations that take memory before they have the lock, so that a
+// closed table tells that it is closed, and not that memory is short.
+func (f *Frame) open() error { return f.Locked(func() error { return nil }) }
 
 // Guard runs do with the table's lock held, closed or not.
 func (f *Frame) Guard(do func()) {
@@ -107,20 +115,32 @@ func (f *Frame) ReadingSeen(look func(*device.Stream) (int64, error), queue func
 
 // Writing runs queue with the lock held: it puts work on the stream (nil: the device's own) that changes the table.
 func (f *Frame) Writing(st *device.Stream, queue func(st *device.Stream) error) error {
-	return f.Alone(st, func(st *device.Stream) error {
-		f.changes++
-		return queue(st)
+	return f.Locked(func() error {
+		begun := false
+		err := f.alone(st, func(st *device.Stream) error {
+			begun = true
+			f.changes++
+			return queue(st)
+		})
+		if call := (*device.CallError)(nil); begun && errors.As(err, &call) {
+			f.broken = &device.CallError{Broken: true,
+				Err: fmt.Errorf("%s: a change broke off in the middle, make a new table: %w", f.Family, err)}
+			return f.broken
+		}
+		return err
 	})
 }
 
 // Alone does what Writing does, for work that leaves the table as it is, but uses its scratch memory or its counters.
 func (f *Frame) Alone(st *device.Stream, queue func(st *device.Stream) error) error {
-	return f.Locked(func() error {
-		return f.order.Write(st, func() error {
-			st := f.order.stream(st)
-			f.users = []*device.Stream{st}
-			return queue(st)
-		})
+	return f.Locked(func() error { return f.alone(st, queue) })
+}
+
+func (f *Frame) alone(st *device.Stream, queue func(st *device.Stream) error) error {
+	return f.order.Write(st, func() error {
+		st := f.order.stream(st)
+		f.users = []*device.Stream{st}
+		return queue(st)
 	})
 }
 
@@ -506,7 +526,10 @@ func (f *Frame) Histogram(st *device.Stream, words int, launch func(addr uint64)
 	}
 	defer mem.Done()
 	h := device.View[uint64](mem.Mem, 0, words)
-	if err := errors.Join(h.Fill(st, 0), launch(h.Addr())); err != nil {
+	if err := InTurn(
+		func() error { return h.Fill(st, 0) },
+		func() error { return launch(h.Addr()) },
+	); err != nil {
 		return nil, err
 	}
 	return h.Host(st)

@@ -502,7 +502,7 @@ func strikeOff(f *Frame, keys Column, refused []int, x Insertion) (out []int, er
 // keys stand there behind their flags.
 func (f *Frame) findInBitmap(keys Column, found []bool, x Insertion) (err error) {
 	for first := 0; first < keys.n && err == nil; {
-		err = f.Alone(nil, func(st *device.Stream) error {
+		err = f.Writing(nil, func(st *device.Stream) error { // the bitmap must be clear again
 			n := min(keys.n-first, (f.refused.Len()-int(Align(1)))/(keys.size+1))
 			from := int(Align(int64(n)))
 			mem := f.refused.Slice(from, from+n*keys.size)

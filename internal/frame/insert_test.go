@@ -9,8 +9,8 @@ import (
 	"unsafe"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/faults"
 	"github.com/warpmap/warpmap/internal/frame"
-	"github.com/warpmap/warpmap/internal/shortage"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -205,8 +205,8 @@ func TestInserterWithoutStaging(t *testing.T) {
 			x.in[k], before[k] = k+1, k+1
 		}
 	}
-	shortage.Set(x.frame.Device, func(int64) bool { return true })
-	defer shortage.Set(x.frame.Device, nil)
+	faults.Set(x.frame.Device, faults.OfMemory(func(int64) bool { return true }))
+	defer faults.Set(x.frame.Device, nil)
 	absent := func(when func(i int) bool) (list []int) {
 		for i, k := range keys {
 			if _, in := before[k]; !in && when(i) {
@@ -274,7 +274,7 @@ func TestInserterWithoutStaging(t *testing.T) {
 			Room: func(int64, bool) (int64, error) { return 1000, nil },
 		}.Run(&x.frame, st, b.N, 0)
 	}
-	shortage.Set(x.frame.Device, nil)
+	faults.Set(x.frame.Device, nil)
 	must(t, frame.Insert(&x.frame, keys, keys, y))
 }
 
@@ -282,8 +282,8 @@ func TestInserterWithoutStaging(t *testing.T) {
 func TestMixWithoutStaging(t *testing.T) {
 	x := newToy(t, 10, 10)
 	keys := oddNumbers(100)
-	shortage.Set(x.frame.Device, func(int64) bool { return true })
-	defer shortage.Set(x.frame.Device, nil)
+	faults.Set(x.frame.Device, faults.OfMemory(func(int64) bool { return true }))
+	defer faults.Set(x.frame.Device, nil)
 	mix := func(*device.Stream, frame.MixedRows) ([]int, error, error) {
 		t.Error("a kernel is launched")
 		return nil, nil, nil

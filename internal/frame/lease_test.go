@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/faults"
 	"github.com/warpmap/warpmap/internal/frame"
-	"github.com/warpmap/warpmap/internal/shortage"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -79,8 +79,8 @@ func TestBudget(t *testing.T) {
 func TestShortage(t *testing.T) {
 	d, other := openCPU(t), openCPU(t)
 	calls := 0
-	shortage.Set(d, func(int64) bool { calls++; return calls <= 3 })
-	defer shortage.Set(d, nil)
+	faults.Set(d, faults.OfMemory(func(int64) bool { calls++; return calls <= 3 }))
+	defer faults.Set(d, nil)
 	_, e1 := device.Make[byte](d, 10)
 	_, e2 := device.MakeHost[byte](d, 10)
 	r, err := device.Reserve(d, 1<<20)

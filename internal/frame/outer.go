@@ -56,7 +56,11 @@ func (f *Frame) newOuter(st *device.Stream, rows *FindAll, stash int, scratch de
 	}
 	o.grid = f.Grid(int64(rows.N), 8)
 	o.params = outerParams{*rows, uint64(stash / 4), lends.Addr()}
-	if err := errors.Join(lends.Fill(st, 0), found.Launch(st, o.grid, &o.params), counts.Launch(st, o.grid, &o.params)); err != nil {
+	if err := InTurn(
+		func() error { return lends.Fill(st, 0) },
+		func() error { return found.Launch(st, o.grid, &o.params) },
+		func() error { return counts.Launch(st, o.grid, &o.params) },
+	); err != nil {
 		return o, err
 	}
 	lender, err := lends.Host(st)
@@ -92,6 +96,9 @@ func FindOuter[K, V any](f *Frame, keys []K, none V, found []bool, find findAll)
 	}
 	if found == nil {
 		return FindValues[K, V](f, keys, outerly(none, device.Slice[bool]{}, find))
+	}
+	if err := f.open(); err != nil {
+		return nil, nil, err
 	}
 	flags, err := device.Make[bool](f.Device, len(keys))
 	if err != nil {

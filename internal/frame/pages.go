@@ -35,7 +35,10 @@ func FindPages[K, V any](f *Frame, st *device.Stream, keys device.Slice[K], most
 	if most < 1 {
 		return fmt.Errorf("%s: pages of %d values", f.Family, most)
 	}
-	if err := f.Family.CheckOn(f.Device, st, keys); err != nil || keys.Len() == 0 {
+	if err := f.Family.CheckOn(f.Device, st, keys); err != nil {
+		return err
+	}
+	if err := f.open(); err != nil || keys.Len() == 0 {
 		return err
 	}
 	// As many keys as would fill a page with one value each, and half as many again: fewer where they have more.

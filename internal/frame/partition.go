@@ -163,8 +163,11 @@ func (k Partitioner) run(st *device.Stream, counters device.Slice[uint64], rows 
 		larger = int64(rows.Parts / rows.Within)
 	}
 	p := params(rows)
-	return errors.Join(count.Launch(st, k.grid(rows, count), p), k.scan.Launch(st, device.Grid{Blocks: larger, Threads: Threads}, p),
-		scatter.Launch(st, k.grid(rows, scatter), p))
+	return InTurn(
+		func() error { return count.Launch(st, k.grid(rows, count), p) },
+		func() error { return k.scan.Launch(st, device.Grid{Blocks: larger, Threads: Threads}, p) },
+		func() error { return scatter.Launch(st, k.grid(rows, scatter), p) },
+	)
 }
 
 // counts counts the rows of all small parts of a batch, and of the larger parts, in one pass over the keys, and says where all of them begin. small has
@@ -185,10 +188,17 @@ func (k Partitioner) counts(st *device.Stream, w Within, small Partition, few, m
 	sums.Starts = few.Addr()
 	large := Partition{Parts: larger, Cursors: few.Addr(), Starts: few.Addr() + 8*larger}
 	small.Larger, small.Starts = large.Starts, small.Cursors+8*small.Parts
-	return true, errors.Join(many.Slice(0, int(small.Parts)).Fill(st, 0), k.count.Launch(st, grid, count),
-		w.sum.Launch(st, device.Grid{Blocks: int64(larger), Threads: Threads}, params(sums)),
-		k.scan.Launch(st, device.Grid{Blocks: 1, Threads: Threads}, params(large)),
-		k.scan.Launch(st, device.Grid{Blocks: int64(larger), Threads: Threads}, params(small)))
+	return true, InTurn(
+		func() error { return many.Slice(0, int(small.Parts)).Fill(st, 0) },
+		func() error { return k.count.Launch(st, grid, count) },
+		func() error {
+			return w.sum.Launch(st, device.Grid{Blocks: int64(larger), Threads: Threads}, params(sums))
+		},
+		func() error { return k.scan.Launch(st, device.Grid{Blocks: 1, Threads: Threads}, params(large)) },
+		func() error {
+			return k.scan.Launch(st, device.Grid{Blocks: int64(larger), Threads: Threads}, params(small))
+		},
+	)
 }
 
 // scatterOnly queues what is left of a partition whose rows are counted.

@@ -132,7 +132,7 @@ func rank(pkg string, families []string) int {
 		return 10
 	case top == "bench" || strings.HasPrefix(pkg, "internal/bench/") && pkg != "internal/bench/baseline" || strings.HasPrefix(rest, "classify/"): // a paper's studies; what serves
 		return 9
-	case strings.HasPrefix(pkg, "internal/bench") || top == "join" || top == "genome" && rest != "":
+	case pkg == "internal/operations", strings.HasPrefix(pkg, "internal/bench") || top == "join" || top == "genome" && rest != "":
 		return 8
 	case pkg == "" || pkg == "genome" || pkg == "internal/tabletest":
 		return 7
@@ -150,7 +150,7 @@ func rank(pkg string, families []string) int {
 		return 0
 	case strings.HasSuffix(pkg, "/standin"): // what the tests of the folder above need
 		return 0
-	case pkg == "internal/quick", pkg == "internal/witness": // what tests ask of device
+	case pkg == "internal/quick", pkg == "internal/witness", pkg == "internal/planted", pkg == "internal/faults": // what tests ask of device
 		return 0
 	case pkg == "internal/crash":
 		return 0

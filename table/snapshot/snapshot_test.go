@@ -537,21 +537,23 @@ func FuzzSealed(f *testing.F) {
 	f.Add(int64(1)<<46, uint64(1)<<20, make([]byte, 1000), uint64(2), make([]byte, 24), uint64(1)<<63)
 	f.Fuzz(func(t *testing.T, length int64, first uint64, firstBytes []byte, second uint64, secondBytes []byte,
 		end uint64) {
-		h := snapshot.Header{Kind: "map", Family: "go", Key: "uint32", Value: "uint64", KeyBytes: 4, ValueBytes: 8,
-			Len: length}
-		file := sealed(t, h, block{"rows", first, firstBytes}, block{"rows", second, secondBytes},
-			block{"end\n", end, nil})
-		for _, r := range []io.Reader{bytes.NewReader(file), io.MultiReader(bytes.NewReader(file))} {
-			var err error
-			if took := allocated(func() { _, err = load(t, r) }); took > 8<<20+64*uint64(len(file)) {
-				t.Errorf("%d bytes of a file took %d", len(file), took)
+		testenv.Bounded(t, len(firstBytes)+len(secondBytes), func() {
+			h := snapshot.Header{Kind: "map", Family: "go", Key: "uint32", Value: "uint64", KeyBytes: 4, ValueBytes: 8,
+				Len: length}
+			file := sealed(t, h, block{"rows", first, firstBytes}, block{"rows", second, secondBytes},
+				block{"end\n", end, nil})
+			for _, r := range []io.Reader{bytes.NewReader(file), io.MultiReader(bytes.NewReader(file))} {
+				var err error
+				if took := allocated(func() { _, err = load(t, r) }); took > 8<<20+64*uint64(len(file)) {
+					t.Errorf("%d bytes of a file took %d", len(file), took)
+				}
+				if whole := 12*first == uint64(len(firstBytes)) && 12*second == uint64(len(secondBytes)) && first > 0 &&
+					second > 0; err == nil && !whole {
+					t.Errorf("blocks of %d and %d entries in %d and %d bytes were loaded", first, second, len(firstBytes),
+						len(secondBytes))
+				}
 			}
-			if whole := 12*first == uint64(len(firstBytes)) && 12*second == uint64(len(secondBytes)) && first > 0 &&
-				second > 0; err == nil && !whole {
-				t.Errorf("blocks of %d and %d entries in %d and %d bytes were loaded", first, second, len(firstBytes),
-					len(secondBytes))
-			}
-		}
+		})
 	})
 }
 
@@ -563,16 +565,58 @@ func FuzzLoad(f *testing.F) {
 		f.Add(saved(f, m))
 	}
 	f.Fuzz(func(t *testing.T, file []byte) {
-		m, err := load(t, bytes.NewReader(file))
-		if err != nil {
-			return
-		}
-		again, err := load(t, bytes.NewReader(saved(t, m)))
-		if err != nil || !maps.Equal(again.in, m.in) {
-			t.Errorf("what was loaded is not what is saved: %v", err)
-		}
-		if 12*len(m.in) > len(file) {
-			t.Errorf("%d pairs of %d bytes", len(m.in), len(file))
-		}
+		testenv.Bounded(t, len(file), func() {
+			m, err := load(t, bytes.NewReader(file))
+			if err != nil {
+				return
+			}
+			again, err := load(t, bytes.NewReader(saved(t, m)))
+			if err != nil || !maps.Equal(again.in, m.in) {
+				t.Errorf("what was loaded is not what is saved: %v", err)
+			}
+			if 12*len(m.in) > len(file) {
+				t.Errorf("%d pairs of %d bytes", len(m.in), len(file))
+			}
+		})
+	})
+}
+
+// FuzzHeader loads files of any header, whose checksum is right, and which a block of some bytes follows.
+func FuzzHeader(f *testing.F) {
+	for _, kind := range []string{"map", "set", "multimap", "counter", "filter", "strings"} {
+		f.Add([]byte(`{"kind":"`+kind+`","family":"go","key":"uint32","value":"uint64","key_bytes":4,"value_bytes":8,"len":1}`),
+			uint64(1), make([]byte, 12))
+	}
+	f.Add([]byte(`{"kind":"map","key_bytes":9223372036854775807,"len":70368744177664}`), uint64(1)<<63, []byte{1})
+	f.Add([]byte(`{"kind":"filter","key":"uint32","key_bytes":4,"len":4194305,"form":{"Words":4194305,"Make":"x"}} more`),
+		uint64(1)<<20, []byte{})
+	f.Add([]byte(`{"kind":"map","kind":"set","LEN":-1}`), uint64(0), []byte(nil))
+	f.Fuzz(func(t *testing.T, header []byte, rows uint64, bytesOf []byte) {
+		testenv.Bounded(t, len(header)+len(bytesOf), func() {
+			var file, summed []byte
+			add := func(b []byte) { file, summed = append(file, b...), append(summed, b...) }
+			seal := func() {
+				file = binary.LittleEndian.AppendUint32(file, crc32.Checksum(summed, crc32.MakeTable(crc32.Castagnoli)))
+			}
+			add(binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32([]byte("warpmap\n"), 1), uint32(len(header))))
+			add(header)
+			seal()
+			add(binary.LittleEndian.AppendUint64([]byte("rows"), rows))
+			seal()
+			add(bytesOf)
+			seal()
+			add(binary.LittleEndian.AppendUint64([]byte("end\n"), rows))
+			seal()
+			for _, r := range []io.Reader{bytes.NewReader(file), io.MultiReader(bytes.NewReader(file))} {
+				var m *goMap
+				var err error
+				if took := allocated(func() { m, err = load(t, r) }); took > 8<<20+64*uint64(len(file)) {
+					t.Errorf("%d bytes of a file took %d", len(file), took)
+				}
+				if err == nil && (uint64(len(m.in)) > rows || 12*rows != uint64(len(bytesOf))) {
+					t.Errorf("%q: %d pairs of %d rows of %d bytes", header, len(m.in), rows, len(bytesOf))
+				}
+			}
+		})
 	})
 }

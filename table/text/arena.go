@@ -169,7 +169,10 @@ func (c *core) carry(st *device.Stream, m *move, to arena) error {
 	p := m.params(c)
 	p.Words = uint64(m.all)
 	c.counts.Seen.Used, c.counts.Seen.Garbage = firstPlace, 0
-	if err := errors.Join(c.counts.Set(st), c.launch(st, c.k.move, m.all, &p), c.counts.Look(st)); err != nil {
+	if err := errors.Join(frame.InTurn(
+		func() error { return c.counts.Set(st) },
+		func() error { return c.launch(st, c.k.move, m.all, &p) },
+	), c.counts.Look(st)); err != nil {
 		return err
 	}
 	p.Words = (c.counts.Seen.Used + grain - 1) / grain
@@ -199,7 +202,10 @@ func (c *core) lead(st *device.Stream, m *move) error {
 // gathered lists the records of some words of the bitmap, and counts them. A batch in which this comes has placed none.
 func (c *core) gathered(st *device.Stream, p *params) (n int, err error) {
 	c.counts.Seen.Placed = 0
-	err = errors.Join(c.counts.Set(st), c.launch(st, c.k.gather, int64(p.Words), p), c.counts.Look(st))
+	err = errors.Join(frame.InTurn(
+		func() error { return c.counts.Set(st) },
+		func() error { return c.launch(st, c.k.gather, int64(p.Words), p) },
+	), c.counts.Look(st))
 	n = int(c.counts.Seen.Placed)
 	c.counts.Seen.Placed = 0
 	return n, errors.Join(err, c.counts.Set(st))

@@ -74,7 +74,10 @@ func (c *core) rowsOn(keys KeysOn, values, flags uint64) rows {
 // sound refuses offsets on the device that are none: it waits for the stream.
 func (c *core) sound(st *device.Stream, r rows) error {
 	p := c.params(r)
-	if err := errors.Join(c.begin(st), c.launch(st, c.k.check, r.n, &p), c.counts.Look(st)); err != nil {
+	if err := errors.Join(frame.InTurn(
+		func() error { return c.begin(st) },
+		func() error { return c.launch(st, c.k.check, r.n, &p) },
+	), c.counts.Look(st)); err != nil {
 		return err
 	}
 	if bad := c.counts.Seen.Bad; bad > 0 {

@@ -386,7 +386,10 @@ func (c *core) putPart(st *device.Stream, r rows, behind int64, replace bool, cl
 	reps, taken := cut[uint32](s, r.n), cut[uint32](s, slots)
 	p.List, p.NewPlaces, p.NewHashes, p.Origins = list.Addr(), places.Addr(), fresh.Addr(), origins.Addr()
 	p.Fates, p.Added, p.Reps, p.Slots, p.SlotMask = fates.Addr(), added.Addr(), reps.Addr(), taken.Addr(), uint64(slots-1)
-	if err := errors.Join(taken.Fill(st, 0xff), c.launch(st, c.k.match, r.n, &p), c.counts.Look(st)); err != nil {
+	if err := errors.Join(frame.InTurn(
+		func() error { return taken.Fill(st, 0xff) },
+		func() error { return c.launch(st, c.k.match, r.n, &p) },
+	), c.counts.Look(st)); err != nil {
 		return nil, nil, err
 	}
 	listed := int64(c.counts.Seen.Fresh)
@@ -552,7 +555,10 @@ func (c *core) leave(st *device.Stream, p *params, hashes device.Slice[uint64], 
 	}
 	gone, moved, to, owner := cut[uint64](s, n), cut[uint64](s, n), cut[uint64](s, n), cut[bool](s, n)
 	p.Placed, p.GoneHashes, p.MovedHashes, p.MovedPlaces, p.Added = uint64(n), gone.Addr(), moved.Addr(), to.Addr(), owner.Addr()
-	if err := errors.Join(c.launch(st, c.k.own, n, p), c.launch(st, c.k.unchain, n, p), c.counts.Look(st)); err != nil {
+	if err := errors.Join(frame.InTurn(
+		func() error { return c.launch(st, c.k.own, n, p) },
+		func() error { return c.launch(st, c.k.unchain, n, p) },
+	), c.counts.Look(st)); err != nil {
 		return err
 	}
 	g, m := int(c.counts.Seen.Gone), int(c.counts.Seen.Moved)

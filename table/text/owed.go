@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 )
 
 // owed is what the index has yet to be told, because it had no memory for it. Until then keys cannot be found by it, and a batch begins with settling. So
@@ -104,7 +105,11 @@ func (c *core) undo(st *device.Stream, p *params, r rows, before counts, s *scra
 	c.owed.owe(news, nil)
 	q := *p
 	q.Heads = p.Slots
-	err := errors.Join(viewAt[bool](s, p.Added, n).Fill(st, 0), viewAt[uint64](s, q.Heads, n).Fill(st, 0), c.launch(st, c.k.chain, int64(n), &q), c.unflag(st, r, 0))
+	err := errors.Join(frame.InTurn(
+		func() error { return viewAt[bool](s, p.Added, n).Fill(st, 0) },
+		func() error { return viewAt[uint64](s, q.Heads, n).Fill(st, 0) },
+		func() error { return c.launch(st, c.k.chain, int64(n), &q) },
+	), c.unflag(st, r, 0))
 	c.counts.Seen = before
 	return errors.Join(err, c.counts.Set(st))
 }

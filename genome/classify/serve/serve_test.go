@@ -50,7 +50,7 @@ func letters(r *rand.Rand, n int) string {
 	return string(text)
 }
 
-func put(t *testing.T, name, text string) string {
+func put(t testing.TB, name, text string) string {
 	t.Helper()
 	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -58,7 +58,7 @@ func put(t *testing.T, name, text string) string {
 	return name
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
 	d, err := device.Open("cpu")
 	testenv.Require(t, "cpu", err)
@@ -204,7 +204,7 @@ func (w *world) serve(t *testing.T, o Options) *running {
 }
 
 // servePipes is a server on pipes.
-func (w *world) servePipes(t *testing.T, o Options) *running {
+func (w *world) servePipes(t testing.TB, o Options) *running {
 	t.Helper()
 	r := &running{pipes: &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}}
 	r.begin(t, w, o, r.pipes)
@@ -212,7 +212,7 @@ func (w *world) servePipes(t *testing.T, o Options) *running {
 }
 
 // begin has the server serve until the test ends.
-func (r *running) begin(t *testing.T, w *world, o Options, l net.Listener) {
+func (r *running) begin(t testing.TB, w *world, o Options, l net.Listener) {
 	t.Helper()
 	s, err := New(w.c, w.d, o)
 	if err != nil {

@@ -1,0 +1,486 @@
+package warpmap_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/warpmap/warpmap"
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/faults"
+	"github.com/warpmap/warpmap/internal/testenv"
+	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/table/snapshot"
+)
+
+// loading saves a table and loads it into another. After an error of Load the other is empty.
+func loading[T table.Table](save, load *snapshot.Table, other T, all func(T) (held, error)) func(h held) error {
+	return func(h held) error {
+		var file bytes.Buffer
+		err := save.Save(context.Background(), &file)
+		if err == nil {
+			if err = load.Load(context.Background(), &file); err != nil {
+				if n, wrong := other.Len(); wrong == nil && n > 0 {
+					err = fmt.Errorf("a table of %d keys after a load that failed with %v", n, err)
+				}
+			}
+		}
+		if err != nil {
+			return err
+		}
+		got, err := all(other)
+		return told(err, got, h, held.equal)
+	}
+}
+
+// closing makes a table for an operation, and closes it afterwards.
+func closing[T table.Table](make func() (T, error), do func(T) error) error {
+	t, err := make()
+	if err != nil {
+		return err
+	}
+	return errors.Join(do(t), t.Close())
+}
+
+// mapFaults are operations on a map beside those that short memory is tried with.
+func mapFaults(d *device.Device, m table.Map[uint32, uint32]) []scarceOp {
+	keys, values := scarceKeys(scarceBefore/2, scarceBatch), scarceValues(scarceBatch, 7)
+	ops := []scarceOp{
+		{"Save and Load", func(h held) error {
+			make := func() (table.Map[uint32, uint32], error) {
+				return warpmap.New[uint32, uint32](d, warpmap.WarpCore, table.Options{Seed: 5})
+			}
+			return closing(make, func(other table.Map[uint32, uint32]) error {
+				return loading(snapshot.Map(m), snapshot.Map(other), other, func(t table.Map[uint32, uint32]) (held, error) {
+					return pairsOf(func(do func(k, v []uint32) error) error {
+						k, v, err := t.All()
+						if err == nil {
+							err = do(k, v)
+						}
+						return err
+					})
+				})(h)
+			})
+		}},
+		{"Batcher", func(h held) (err error) {
+			b, err := table.NewBatcher(m, table.BatcherOptions{})
+			if err != nil {
+				return err
+			}
+			const few = 40 // go by way of its goroutines
+			err = b.Insert(context.Background(), keys[:few], values[:few])
+			err = in(few, err, func(i int) { h[keys[i]] = []uint32{values[i]} })
+			if err == nil {
+				var found [1]bool
+				err = b.Find(context.Background(), keys[:1], nil, found[:])
+				err = told(err, found[0], true, is)
+			}
+			return errors.Join(err, b.Close())
+		}},
+	}
+	if u, ok := m.(table.Updater[uint32, uint32]); ok {
+		ops = append(ops, scarceOp{"FindOrInsert", func(h held) error {
+			out := make([]uint32, len(keys))
+			_, err := u.FindOrInsert(keys, values, out, nil)
+			return in(len(keys), err, func(i int) {
+				if _, there := h[keys[i]]; !there {
+					h[keys[i]] = []uint32{values[i]}
+				}
+			})
+		}})
+	}
+	return ops
+}
+
+// between tells whether a key's values may be those of an operation that was done in part.
+func between(op string, old, done, got []uint32) bool {
+	within := func(a, b []uint32) bool { // all of a are of b
+		rest := slices.Clone(b)
+		for _, v := range a {
+			i := slices.Index(rest, v)
+			if i < 0 {
+				return false
+			}
+			rest = slices.Delete(rest, i, i+1)
+		}
+		return true
+	}
+	switch {
+	case slices.Equal(got, old), slices.Equal(got, done):
+		return true
+	case strings.HasPrefix(op, "Update"), strings.HasPrefix(op, "Add"): // of several rows of the key some
+		return len(got) == 1 && len(done) == 1 && (len(old) == 0 || old[0] <= got[0]) && got[0] <= done[0]
+	case op == "Build": // empties the table first
+		return within(got, done)
+	}
+	return within(old, got) && within(got, done) || within(done, got) && within(got, old)
+}
+
+// partly says why a table cannot be what an operation leaves that was done in part.
+func partly(op string, old, done, got held) error {
+	for _, h := range []held{old, done, got} {
+		for _, v := range h {
+			slices.Sort(v)
+		}
+	}
+	for _, h := range []held{old, done, got} {
+		for k := range h {
+			_, was := old[k]
+			_, will := done[k]
+			_, is := got[k]
+			if is != was && is != will && op != "Build" || is && !between(op, old[k], done[k], got[k]) {
+				return fmt.Errorf("key %#x had %v (%t), is to have %v (%t), and has %v (%t)",
+					k, old[k], was, done[k], will, got[k], is)
+			}
+		}
+	}
+	return nil
+}
+
+// inTime runs what must not hang.
+func inTime(t *testing.T, what string, do func() error) error {
+	t.Helper()
+	ended := make(chan error, 1)
+	go func() { ended <- do() }()
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(3 * time.Minute):
+		t.Fatalf("%s hangs", what)
+		return nil
+	}
+}
+
+// refused tells of an error whether it is the one of the call that was made to fail, or what is promised where memory
+// is short.
+func refused(err error) bool {
+	return errors.As(err, new(*faults.Error)) || errors.Is(err, table.ErrMaxBytes)
+}
+
+// faulty are the sites at which a table's calls fail one by one; those of memory are TestEachAllocationFails's.
+var faulty = []faults.Site{faults.Launch, faults.CopyIn, faults.CopyOut, faults.CopyWithin, faults.Stream, faults.Event,
+	faults.Sync}
+
+// makesScarce makes a table that is half filled.
+type makesScarce = func(d *device.Device) (scarce, held, error)
+
+// withMore makes tables with all their operations.
+func withMore(make makesScarce) func(d *device.Device) (scarce, held, error) {
+	return func(d *device.Device) (scarce, held, error) {
+		s, h, err := make(d)
+		s.ops = append(slices.Clip(s.ops), s.more...)
+		return s, h, err
+	}
+}
+
+// chance is a generator of a test's own.
+func chance(t *testing.T, seed uint64) *rand.Rand {
+	name := fnv.New64()
+	fmt.Fprint(name, t.Name())
+	return rand.New(rand.NewPCG(name.Sum64(), seed))
+}
+
+// isBroken tells whether the error says that the table is not to be trusted any more.
+func isBroken(err error) bool {
+	call := (*device.CallError)(nil)
+	return errors.As(err, &call) && call.Broken
+}
+
+// ofTwo tells of an operation whether it makes another table, which may be the one that breaks.
+func ofTwo(op string) bool {
+	return slices.Contains([]string{"Save and Load", "Union", "Subtract"}, op)
+}
+
+// breaks tells whether an error of an operation is that the table is broken.
+func breaks(s scarce, op string, err error) bool {
+	return isBroken(err) && (!ofTwo(op) || isBroken(s.check()))
+}
+
+// saysSo returns what is wrong with a table that said that it is broken.
+func saysSo(d *device.Device, s scarce) error {
+	before := d.Launches()
+	for _, op := range s.ops {
+		if ofTwo(op.name) {
+			continue
+		}
+		if err := op.do(held{}); !isBroken(err) && !(err == nil && op.name == "Shrink") { // not all can
+			return fmt.Errorf("%s of a table that is broken: %v", op.name, err)
+		}
+	}
+	if err := s.check(); !isBroken(err) {
+		return fmt.Errorf("Check of a table that is broken: %v", err)
+	}
+	if n := d.Launches() - before; n > 0 {
+		return fmt.Errorf("a table that is broken launches %d kernels", n)
+	}
+	return nil
+}
+
+// Each call of each site fails in turn. The error is that of the call. It says that the table is broken, and then all
+// calls after it do. Or else the table is whole, has what was there and what the operation brings, of each key wholly
+// or not, and the operation succeeds when it is tried again. No memory is lost. Where the call breaks the device, the
+// calls after it say so at once.
+func TestEachCallFails(t *testing.T) {
+	for _, name := range []string{"cpu", "cuda:0"} {
+		t.Run(name, func(t *testing.T) {
+			open(t, name)
+			eachTable(map[string]table.Options{"": {Seed: 3}}, func(what string, make makesScarce) {
+				t.Run(what, func(t *testing.T) {
+					testenv.Turn(t)
+					t.Parallel()
+					eachCall(t, name, make)
+				})
+			})
+		})
+	}
+}
+
+func eachCall(t *testing.T, name string, short makesScarce) {
+	make := withMore(short)
+	d, r := open(t, name), chance(t, 0)
+	first, _, err := make(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	must(t, first.close())
+	ways, broke := 0, 0
+	for i := range first.ops {
+		if !testenv.Long() && r.IntN(3) > 0 {
+			continue
+		}
+		// What the operation does where nothing fails.
+		s, old, err := make(d)
+		must(t, err)
+		var calls faults.Counter
+		faults.Set(d, calls.Order)
+		err = s.ops[i].do(old)
+		faults.Set(d, nil)
+		must(t, err)
+		done, err := s.all()
+		must(t, errors.Join(err, s.close()))
+		for _, site := range faulty {
+			for n := int64(1); n <= calls.Count(site); n++ {
+				if !testenv.Long() { // one of them
+					n = 1 + r.Int64N(calls.Count(site))
+				}
+				ways++
+				if callFails(t, d, make, i, done, &faults.Counter{Site: site, N: n, Outcome: faults.Fails}) {
+					broke++
+				}
+				if testenv.Long() || r.IntN(6) == 0 {
+					for _, outcome := range testenv.Some([]faults.Outcome{faults.Lately, faults.Breaks}, 1) {
+						callBreaks(t, name, make, i, &faults.Counter{Site: site, N: n, Outcome: outcome})
+						ways++
+					}
+				}
+				if !testenv.Long() {
+					break
+				}
+			}
+		}
+	}
+	t.Logf("%d calls failed, or broke the device; %d broke the table", ways, broke)
+}
+
+func callFails(t *testing.T, d *device.Device, make makesScarce, i int, done held, c *faults.Counter) (broke bool) {
+	atFirst := len(d.Live())
+	s, h, err := make(d)
+	must(t, err)
+	op := s.ops[i]
+	wrong := func(format string, args ...any) {
+		t.Helper()
+		t.Fatalf("%s, call %d of %v fails: %s", op.name, c.N, c.Site, fmt.Sprintf(format, args...))
+	}
+	old := held{}
+	for k, v := range h {
+		old[k] = slices.Clone(v)
+	}
+	faults.Set(d, c.Order)
+	err = inTime(t, op.name, func() error { return op.do(h) })
+	faults.Set(d, nil)
+	if err != nil && !refused(err) {
+		wrong("%v", err)
+	}
+	if broke = breaks(s, op.name, err); broke {
+		if e := saysSo(d, s); e != nil {
+			wrong("%v; %v", err, e)
+		}
+	} else {
+		if e := s.check(); e != nil {
+			wrong("%v; Check: %v", err, e)
+		}
+		got, e := s.all()
+		if e != nil {
+			wrong("%v; All: %v", err, e)
+		}
+		if err == nil && !got.equal(done) {
+			wrong("no error, and the table has %d keys, want %d: %s", len(got), len(done), differ(got, done))
+		} else if e := partly(op.name, old, done, got); e != nil {
+			wrong("%v; %v", err, e)
+		}
+		if e := inTime(t, op.name, func() error { return op.do(got) }); e != nil {
+			wrong("%v; tried again: %v", err, e)
+		}
+		if e := s.check(); e != nil {
+			wrong("%v; tried again: Check: %v", err, e)
+		}
+		if now, e := s.all(); e != nil || !now.equal(got) {
+			wrong("%v; tried again: %v: %s", err, e, differ(now, got))
+		}
+	}
+	if e := s.close(); e != nil {
+		wrong("%v; Close: %v", err, e)
+	}
+	if live := d.Live(); len(live) > atFirst {
+		wrong("%v; %v stays behind", err, live)
+	}
+	return broke
+}
+
+func callBreaks(t *testing.T, name string, make makesScarce, i int, c *faults.Counter) {
+	d, err := device.Open(name)
+	must(t, err)
+	s, h, err := make(d)
+	must(t, err)
+	wrong := func(format string, args ...any) {
+		t.Helper()
+		t.Fatalf("%s, call %d of %v %v: %s", s.ops[i].name, c.N, c.Site, c.Outcome, fmt.Sprintf(format, args...))
+	}
+	lost := func(err error) bool { return errors.As(err, new(*device.FaultError)) }
+	faults.Set(d, c.Order)
+	err = inTime(t, s.ops[i].name, func() error { return s.ops[i].do(h) })
+	faults.Set(d, nil)
+	if !c.Met() { // an operation makes a few calls more or less, by what its threads did
+		must(t, errors.Join(err, s.close(), d.Close()))
+		return
+	}
+	if !lost(err) && (err != nil || c.Outcome != faults.Lately) {
+		wrong("%v", err)
+	}
+	before := d.Launches()
+	for _, op := range s.ops {
+		err := inTime(t, op.name, func() error { return op.do(h) })
+		if !lost(err) && !(err == nil && op.name == "Shrink") { // not all can
+			wrong("afterwards, %s: %v", op.name, err)
+		}
+	}
+	if err := s.check(); !lost(err) {
+		wrong("Check: %v", err)
+	}
+	if _, _, err := make(d); !lost(err) {
+		wrong("New: %v", err)
+	}
+	if n := d.Launches() - before; n > 0 {
+		wrong("%d kernels are launched afterwards", n)
+	}
+	if err := inTime(t, "Close", s.close); err != nil && !lost(err) {
+		wrong("Close: %v", err)
+	}
+	if err := inTime(t, "the device's Close", d.Close); err != nil && !lost(err) {
+		wrong("the device's Close: %v", err)
+	}
+	if live := d.Live(); len(live) > 0 {
+		wrong("%v stays behind", live)
+	}
+}
+
+// Random operations, each call of which fails, or takes long, with one chance in fifty: after each the table is
+// whole, and has what the operation may leave.
+func TestCallsFailAtRandom(t *testing.T) {
+	for _, name := range []string{"cpu", "cuda:0"} {
+		t.Run(name, func(t *testing.T) {
+			open(t, name)
+			eachTable(map[string]table.Options{"": {Seed: 3}}, func(what string, make makesScarce) {
+				t.Run(what, func(t *testing.T) {
+					testenv.Turn(t)
+					t.Parallel()
+					d := open(t, name)
+					for seed := range testenv.Seeds(16) {
+						atRandom(t, d, withMore(make), uint64(seed))
+					}
+				})
+			})
+		})
+	}
+}
+
+func atRandom(t *testing.T, d *device.Device, make makesScarce, seed uint64) {
+	r := chance(t, seed)
+	atFirst := len(d.Live())
+	s, h, err := make(d)
+	must(t, err)
+	fails, slow := faults.AtRate(r.Uint64(), 0.02, faults.Fails), faults.AtRate(r.Uint64(), 0.002, faults.Delayed)
+	order := func(site faults.Site, bytes int64) faults.Outcome {
+		return max(fails(site, bytes), slow(site, bytes))
+	}
+	var steps []string
+	for range 12 {
+		op := s.ops[r.IntN(len(s.ops))]
+		steps = append(steps, op.name)
+		old := held{}
+		for k, v := range h {
+			old[k] = slices.Clone(v)
+		}
+		faults.Set(d, order)
+		err := inTime(t, op.name, func() error { return op.do(h) })
+		faults.Set(d, nil)
+		wrong := func(format string, args ...any) {
+			t.Helper()
+			t.Fatalf("seed %d, %s: %v; %s", seed, strings.Join(steps, ", "), err, fmt.Sprintf(format, args...))
+		}
+		if err != nil && !refused(err) {
+			wrong("not what is promised")
+		}
+		if breaks(s, op.name, err) {
+			if e := saysSo(d, s); e != nil {
+				wrong("%v", e)
+			}
+			must(t, s.close())
+			var e error
+			s, h, e = make(d)
+			must(t, e)
+			steps = append(steps, "New")
+			continue
+		}
+		if e := s.check(); e != nil {
+			wrong("Check: %v", e)
+		}
+		got, e := s.all()
+		if e != nil {
+			wrong("All: %v", e)
+		}
+		full := (*table.FullError)(nil)
+		switch {
+		case err == nil || errors.As(err, &full):
+			if !got.equal(h) {
+				wrong("the table has %d keys, want %d: %s", len(got), len(h), differ(got, h))
+			}
+		default:
+			partial := held{}
+			for k, v := range got {
+				partial[k] = slices.Clone(v)
+			}
+			if e := op.do(got); e != nil { // and brings the model along
+				wrong("tried again: %v", e)
+			}
+			if e := partly(op.name, old, got, partial); e != nil {
+				wrong("%v", e)
+			}
+			if now, e := s.all(); e != nil || !now.equal(got) {
+				wrong("tried again: %v: %s", e, differ(now, got))
+			}
+		}
+		h = got
+	}
+	must(t, s.close())
+	if live := d.Live(); len(live) > atFirst {
+		t.Fatalf("seed %d, %s: %v stays behind", seed, strings.Join(steps, ", "), live)
+	}
+}
