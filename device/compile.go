@@ -102,7 +102,7 @@ func (p *Program) source(cuda bool, m mode) (*source, error) {
 	}
 	layouts := []any{HostLaunch{}}
 	if m == modelling {
-		layouts = append(layouts, HostModel{})
+		layouts = append(layouts, hostModel{})
 	}
 	header, err := layoutHeader(append(hostDefines(p.threads(cuda)), p.Defines...), append(layouts, p.Layouts...))
 	if err != nil {

@@ -60,7 +60,7 @@ type HostLaunch struct {
 	Threads uint32
 	Fault   uint32
 	Message [480]uint8
-	Model   uint64 // address of a HostModel; 0: accesses are not checked
+	Model   uint64 // address of a hostModel; 0: accesses are not checked
 }
 
 // openCPU opens the CPU as the device of that name.

@@ -11,17 +11,17 @@ import (
 	"sync"
 )
 
-// HostModel is the head of the arena in which kernel/model.cuh keeps what it knows of a launch.
-type HostModel struct {
+// hostModel is the head of the arena in which kernel/model.cuh keeps what it knows of a launch.
+type hostModel struct {
 	Bytes uint64 // of the arena
 	Used  uint64
 	Full  uint32
 	Count uint32
-	Races [16]HostRace
+	Races [16]hostRace
 }
 
-// HostRace is a race: the place in the module of each access, and of the calls that led there.
-type HostRace struct {
+// hostRace is a race: the place in the module of each access, and of the calls that led there.
+type hostRace struct {
 	Address uint64
 	Frames  [6]uint32 // three of each access, the innermost first; 0: none
 	Lanes   [2]uint32 // in the grid
@@ -64,7 +64,7 @@ func beginModel() (*memoryModel, error) {
 	return m, nil
 }
 
-func (m *memoryModel) head() *HostModel { return (*HostModel)(pointer(uint64(m.base))) }
+func (m *memoryModel) head() *hostModel { return (*hostModel)(pointer(uint64(m.base))) }
 
 // end gives the memory back: the next launch finds zeros.
 func (m *memoryModel) end() {

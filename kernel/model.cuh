@@ -24,8 +24,8 @@
 
 namespace model {
 
-using device::HostModel;
-using device::HostRace;
+using device::hostModel;
+using device::hostRace;
 using host::Worker;
 
 // What an access is. OF_BLOCK: no other block is in its scope.
@@ -108,7 +108,7 @@ struct Lane {
 
 struct State {
     bool on;
-    HostModel* m;
+    hostModel* m;
     Worker* w;
     Lane* lanes;
     Line **global, **shared; // a block's shared memory is another for each block
@@ -120,7 +120,7 @@ static State s;
 extern "C" __attribute__((visibility("hidden"))) char __bss_start[], _end[], __ehdr_start[];
 
 UNWATCHED inline void* take(u64 bytes) {
-    HostModel* m = s.m;
+    hostModel* m = s.m;
     bytes = (bytes + 15) & ~15ull;
     if (m->used + bytes > m->bytes - SPARE) {
         m->full = 1;
@@ -227,13 +227,13 @@ UNWATCHED inline bool knows(u32 a, u32 b, u32 moment) { return a == b || moment_
 // Races.
 
 UNWATCHED inline void report(u64 address, const Access* a, const Access* b) {
-    HostModel* m = s.m;
+    hostModel* m = s.m;
     for (u32 i = 0; i < m->count; i++) {
-        HostRace& r = m->races[i];
+        hostRace& r = m->races[i];
         if (r.frames[0] == a->frames[0] && r.frames[3] == b->frames[0]) return;
     }
     if (m->count == sizeof m->races / sizeof m->races[0]) return;
-    HostRace& r = m->races[m->count++];
+    hostRace& r = m->races[m->count++];
     r.address = address;
     for (int i = 0; i < 3; i++) {
         r.frames[i] = a->frames[i];
@@ -531,7 +531,7 @@ UNWATCHED inline void begin(Worker* w) {
     s = State{};
     if (!w->launch->model) return;
     s.w = w;
-    s.m = (HostModel*)w->launch->model;
+    s.m = (hostModel*)w->launch->model;
     s.blocks = w->launch->blocks;
     s.threads = w->launch->threads;
     if (s.blocks * s.threads >= EVERY) {

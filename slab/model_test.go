@@ -15,7 +15,7 @@ func TestModelFindsMissingOrder(t *testing.T) {
 		}
 	}
 	tabletest.FindMissingOrder(t, 200, []tabletest.MissingOrder{
-		{"a value is read before its key is acquired", slabCUH, "if (acquired) load_acquire(A::word_at(slab, slot));", "",
-			by(historians[5])},
+		tabletest.Missing("a value is read before its key is acquired", slabCUH, "if (acquired) load_acquire(A::word_at(slab, slot));", "",
+			by(historians[5])),
 	})
 }

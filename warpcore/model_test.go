@@ -22,9 +22,9 @@ func TestModelFindsMissingOrder(t *testing.T) {
 		return story(seed)
 	}
 	tabletest.FindMissingOrder(t, 200, []tabletest.MissingOrder{
-		{"a value is read before its key is acquired", warpcoreCUH, "        if constexpr (!C::PACKED) load_acquire(Access<C>::word_at(slots, index));\n        return value();",
-			"        return value();", by(mixers[3], 1)},
-		{"rows are put while their order is made", stretchMultiCU, "order[add(counts + part_of(i), 1u)] = (u16)i;\n        block_sync();",
-			"order[add(counts + part_of(i), 1u)] = (u16)i;", runs},
+		tabletest.Missing("a value is read before its key is acquired", warpcoreCUH, "        if constexpr (!C::PACKED) load_acquire(Access<C>::word_at(slots, index));\n        return value();",
+			"        return value();", by(mixers[3], 1)),
+		tabletest.Missing("rows are put while their order is made", stretchMultiCU, "order[add(counts + part_of(i), 1u)] = (u16)i;\n        block_sync();",
+			"order[add(counts + part_of(i), 1u)] = (u16)i;", runs),
 	})
 }

@@ -9,10 +9,13 @@ import (
 
 // MissingOrder is a fence, an acquire, a release or a meeting that a test takes out of a text of kernels.
 type MissingOrder struct {
-	Name     string
-	Text     string
-	Old, Now string
-	Tell     func(text string, seed uint64) error // a story under stress, by kernels with that text
+	name, text, old, now string
+	tell                 func(text string, seed uint64) error
+}
+
+// Missing is a MissingOrder: in the text, old becomes now. tell is a story under stress, by kernels with the text it is given.
+func Missing(name, text, old, now string, tell func(text string, seed uint64) error) MissingOrder {
+	return MissingOrder{name, text, old, now, tell}
 }
 
 // FindMissingOrder wants the memory model to find what is missing: one of so many seeds tells of each, and none of a few
@@ -20,21 +23,21 @@ type MissingOrder struct {
 func FindMissingOrder(t *testing.T, seeds uint64, missing []MissingOrder) {
 	t.Helper()
 	for _, m := range missing {
-		if n := strings.Count(m.Text, m.Old); n != 1 {
-			t.Errorf("%s: the kernels have %d times\n%s", m.Name, n, m.Old)
+		if n := strings.Count(m.text, m.old); n != 1 {
+			t.Errorf("%s: the kernels have %d times\n%s", m.name, n, m.old)
 		}
 	}
 	testenv.ByTurns(t)
 	testenv.UnderModel(t)
 	for _, m := range missing {
-		t.Run(m.Name, func(t *testing.T) {
+		t.Run(m.name, func(t *testing.T) {
 			for seed := range uint64(4) {
-				if err := m.Tell(m.Text, seed); err != nil {
+				if err := m.tell(m.text, seed); err != nil {
 					t.Fatalf("nothing is missing, but seed %d tells %v", seed, err)
 				}
 			}
 			for seed := range seeds {
-				if err := m.Tell(strings.Replace(m.Text, m.Old, m.Now, 1), seed); err != nil {
+				if err := m.tell(strings.Replace(m.text, m.old, m.now, 1), seed); err != nil {
 					t.Logf("seed %d: %.300v", seed, err)
 					return
 				}
