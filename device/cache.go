@@ -19,7 +19,7 @@ import (
 // code may be run.
 func (s *source) key(c compiler) string {
 	h := sha256.New()
-	fmt.Fprintf(h, "warpmap kernel cache 2\n%q\n%q\n%q\n%v\n", c.target(), c.options(s.stress), s.program, s.stress)
+	fmt.Fprintf(h, "warpmap kernel cache 2\n%q\n%q\n%q\n%v\n", c.target(), c.options(s.mode), s.program, s.mode != fast)
 	for _, f := range s.files {
 		fmt.Fprintf(h, "%q %d\n%s\n", f.Name, len(f.Text), f.Text)
 	}

@@ -58,7 +58,7 @@ func runCached(t *testing.T, dir string) string {
 var wrongImage = sync.OnceValues(func() ([]byte, error) {
 	wrong := *cacheProgram
 	wrong.Files = []File{{"cached.cu", strings.Replace(cacheProgram.Files[0].Text, "(u64)1", "(u64)2", 1)}}
-	src, err := wrong.source(false, false)
+	src, err := wrong.source(false, fast)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ var wrongImage = sync.OnceValues(func() ([]byte, error) {
 // place is where a cache in dir has cacheProgram. Nothing there is loaded yet: the loader would give that again for its name.
 func place(t *testing.T, dir string) string {
 	t.Helper()
-	src, err := cacheProgram.source(false, false)
+	src, err := cacheProgram.source(false, fast)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,22 +282,23 @@ func TestCacheKey(t *testing.T) {
 	seen := map[string]string{}
 	for name, p := range map[string]struct {
 		Program
-		stress bool
-		comp   compiler
+		mode mode
+		comp compiler
 	}{
-		"plain":            {*cacheProgram, false, comp},
-		"stress":           {*cacheProgram, true, comp},
-		"compiler":         {*cacheProgram, false, cxxOf("-m64")},
-		"target":           {*cacheProgram, false, &rtc{lib: new(nvrtc.Library), arch: "sm_80"}},
-		"other target":     {*cacheProgram, false, &rtc{lib: new(nvrtc.Library), arch: "sm_90"}},
-		"other text":       {Program{Name: "cached", Files: []File{{"cached.cu", cacheProgram.Files[0].Text + " "}}}, false, comp},
-		"other file":       {Program{Name: "cached", Files: append(cacheProgram.Files, File{"more.cuh", ""})}, false, comp},
-		"define":           {Program{Name: "cached", Files: cacheProgram.Files, Defines: []Define{{"A", 1}}}, false, comp},
-		"other define":     {Program{Name: "cached", Files: cacheProgram.Files, Defines: []Define{{"A", 2}}}, false, comp},
-		"a layout":         {Program{Name: "cached", Files: cacheProgram.Files, Layouts: []any{Grid{}.pair()}}, false, comp},
-		"name of the file": {Program{Name: "cached", Files: []File{{"c.cu", cacheProgram.Files[0].Text}}}, false, comp},
+		"the memory model": {*cacheProgram, modelling, comp},
+		"plain":            {*cacheProgram, fast, comp},
+		"stress":           {*cacheProgram, stressed, comp},
+		"compiler":         {*cacheProgram, fast, cxxOf("-m64")},
+		"target":           {*cacheProgram, fast, &rtc{lib: new(nvrtc.Library), arch: "sm_80"}},
+		"other target":     {*cacheProgram, fast, &rtc{lib: new(nvrtc.Library), arch: "sm_90"}},
+		"other text":       {Program{Name: "cached", Files: []File{{"cached.cu", cacheProgram.Files[0].Text + " "}}}, fast, comp},
+		"other file":       {Program{Name: "cached", Files: append(cacheProgram.Files, File{"more.cuh", ""})}, fast, comp},
+		"define":           {Program{Name: "cached", Files: cacheProgram.Files, Defines: []Define{{"A", 1}}}, fast, comp},
+		"other define":     {Program{Name: "cached", Files: cacheProgram.Files, Defines: []Define{{"A", 2}}}, fast, comp},
+		"a layout":         {Program{Name: "cached", Files: cacheProgram.Files, Layouts: []any{Grid{}.pair()}}, fast, comp},
+		"name of the file": {Program{Name: "cached", Files: []File{{"c.cu", cacheProgram.Files[0].Text}}}, fast, comp},
 	} {
-		src, err := p.source(false, p.stress)
+		src, err := p.source(false, p.mode)
 		if err != nil {
 			t.Fatal(err)
 		}

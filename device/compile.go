@@ -61,31 +61,54 @@ type source struct {
 	program string
 	kernel  string // the one that is compiled of it; "" for all
 	files   []File // the translation unit first
-	stress  bool
+	mode    mode
 }
 
 // compiler turns a source into the image of a module. NVRTC makes a cubin; the C++ compiler makes a shared object.
 type compiler interface {
 	target() string // the architecture
-	options(stress bool) []string
+	options(m mode) []string
 	olderToo() []compiler // this, and those for older processors whose programs run here, too; the newest first
 	ident() string        // tells compilers and their versions apart; empty where none is found
 	extension() string    // of the cache's files
 	compile(src *source) ([]byte, error)
 }
 
-func (p *Program) source(cuda, stress bool) (*source, error) {
+// mode is how a program for the CPU device is made.
+type mode int
+
+const (
+	fast      mode = iota
+	stressed       // WithStress
+	modelling      // WithMemoryModel
+)
+
+func (c *config) mode() mode {
+	switch {
+	case c.model:
+		return modelling
+	case c.stress:
+		return stressed
+	}
+	return fast
+}
+
+func (p *Program) source(cuda bool, m mode) (*source, error) {
 	if len(p.Files) == 0 {
 		return nil, fmt.Errorf("program %s has no files", p.Name)
 	}
 	if p.Threads < 0 || p.Threads > 1024 || p.Threads%32 != 0 {
 		return nil, fmt.Errorf("program %s: blocks of up to %d threads (want 32, 64, … 1024, or 0)", p.Name, p.Threads)
 	}
-	header, err := layoutHeader(append(hostDefines(p.threads(cuda)), p.Defines...), append([]any{HostLaunch{}}, p.Layouts...))
+	layouts := []any{HostLaunch{}}
+	if m == modelling {
+		layouts = append(layouts, hostModel{})
+	}
+	header, err := layoutHeader(append(hostDefines(p.threads(cuda)), p.Defines...), append(layouts, p.Layouts...))
 	if err != nil {
 		return nil, fmt.Errorf("program %s: %w", p.Name, err)
 	}
-	src := &source{program: p.Name, files: append([]File(nil), p.Files...), stress: stress}
+	src := &source{program: p.Name, files: append([]File(nil), p.Files...), mode: m}
 	src.files = append(src.files, File{layoutFile, header})
 	for _, f := range kernel.Files() {
 		src.files = append(src.files, File{f.Name, f.Text})
@@ -123,7 +146,11 @@ func (d *Device) Compile(p *Program) (*Module, error) {
 
 // module gives the module of a program, which is made once. Programs are compiled side by side.
 func (d *Device) module(p *Program, apart bool) (m *Module, err error) {
-	src, err := p.source(d.infos.CUDA(), d.cfg.stress && !d.infos.CUDA())
+	m0 := fast
+	if !d.infos.CUDA() {
+		m0 = d.cfg.mode()
+	}
+	src, err := p.source(d.infos.CUDA(), m0)
 	if err != nil {
 		return nil, err
 	}
@@ -237,7 +264,7 @@ func CompileFor(arch string, p *Program) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	src, err := p.source(true, false)
+	src, err := p.source(true, fast)
 	if err != nil {
 		return nil, err
 	}

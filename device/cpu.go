@@ -29,7 +29,7 @@ type cpuBackend struct {
 	shared  map[uint64]sharedMemory
 	used    int64        // the sum of both, less what is of other processes
 	kernels []*cpuKernel // handles are indices + 1
-	modules []uintptr    // dlopen handles; a module's handle is its index + 1
+	modules []cpuModule  // a module's handle is its index + 1
 }
 
 // sharedMemory is a mapping that other processes can have, too.
@@ -38,10 +38,16 @@ type sharedMemory struct {
 	fd    int // -1: another process's
 }
 
+type cpuModule struct {
+	dl    uintptr
+	lines *moduleLines // nil where nothing is checked
+}
+
 type cpuKernel struct {
 	name  string
 	entry uintptr
 	watch uintptr
+	lines *moduleLines
 }
 
 // HostLaunch is what a launch gives to kernel/host.cuh. It lies in the region, outside Go's heap.
@@ -54,6 +60,7 @@ type HostLaunch struct {
 	Threads uint32
 	Fault   uint32
 	Message [480]uint8
+	Model   uint64 // address of a hostModel; 0: accesses are not checked
 }
 
 // openCPU opens the CPU as the device of that name.
@@ -398,13 +405,17 @@ func (b *cpuBackend) load(program string, image []byte, file string) (uintptr, e
 		defer done()
 		file = path
 	}
+	var lines *moduleLines
+	if b.cfg.model {
+		lines = &moduleLines{image: image}
+	}
 	h, err := dl.OpenLocal(file)
 	if err != nil {
 		return 0, fmt.Errorf("loading %s: %w", program, err)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.modules = append(b.modules, h)
+	b.modules = append(b.modules, cpuModule{h, lines})
 	return uintptr(len(b.modules)), nil
 }
 
@@ -441,7 +452,8 @@ var keptFiles sync.Map // descriptors that are open to the end: see imageFile
 func (b *cpuBackend) kernel(module uintptr, name string) (entry, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	h := b.modules[module-1]
+	m := b.modules[module-1]
+	h := m.dl
 	code, err := dl.Sym(h, name)
 	if err != nil {
 		return entry{}, fmt.Errorf("no kernel %s in the program: %w", name, err)
@@ -454,7 +466,7 @@ func (b *cpuBackend) kernel(module uintptr, name string) (entry, error) {
 	if err != nil {
 		return entry{}, err
 	}
-	b.kernels = append(b.kernels, &cpuKernel{name, code, watch})
+	b.kernels = append(b.kernels, &cpuKernel{name, code, watch, m.lines})
 	return entry{handle: uintptr(len(b.kernels)), takes: *(*int64)(pointer(uint64(params)))}, nil
 }
 
@@ -473,6 +485,14 @@ func (b *cpuBackend) run(kernel uintptr, g Grid, params unsafe.Pointer, n int64)
 	}
 	workers = int(min(int64(workers), g.Blocks))
 	seed := b.seed.Add(0x9e3779b97f4a7c15)
+	var checked *memoryModel
+	if b.cfg.model {
+		var err error
+		if checked, err = beginModel(); err != nil {
+			return err
+		}
+		defer checked.end()
+	}
 
 	var room [8]*region
 	regions, err := takeRegions(room[:], workers, g.Threads)
@@ -489,7 +509,7 @@ func (b *cpuBackend) run(kernel uintptr, g Grid, params unsafe.Pointer, n int64)
 	for _, r := range regions {
 		*r.launch() = HostLaunch{
 			Params: first.params(), Region: uint64(r.base), Next: uint64(uintptr(unsafe.Pointer(first.next()))),
-			Blocks: uint64(g.Blocks), Seed: seed, Threads: uint32(g.Threads),
+			Blocks: uint64(g.Blocks), Seed: seed, Threads: uint32(g.Threads), Model: checked.address(),
 		}
 	}
 	if len(regions) == 1 { // most calls are of few rows
@@ -502,6 +522,9 @@ func (b *cpuBackend) run(kernel uintptr, g Grid, params unsafe.Pointer, n int64)
 			text, _, _ := bytes.Cut(l.Message[:], []byte{0})
 			return &FaultError{Device: b.inf.Name, Kernel: k.name, What: string(bytes.TrimRight(text, ";"))}
 		}
+	}
+	if what := checked.findings(k); what != "" {
+		return &FaultError{Device: b.inf.Name, Kernel: k.name, What: what}
 	}
 	return nil
 }

@@ -692,7 +692,7 @@ func (c *rtc) swap128(arch string) bool {
 }
 
 func (c *rtc) target() string        { return c.arch }
-func (c *rtc) options(bool) []string { return rtcOptions }
+func (c *rtc) options(mode) []string { return rtcOptions }
 func (c *rtc) olderToo() []compiler  { return []compiler{c} }
 
 func (c *rtc) ident() string {

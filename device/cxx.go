@@ -113,13 +113,20 @@ var bareFlags = []string{"-nostdlib", "-fno-asynchronous-unwind-tables", "-fno-u
 
 const bareLibrary = "-lgcc"
 
-func (c *cxx) options(stress bool) (options []string) {
+func (c *cxx) options(m mode) (options []string) {
 	options = slices.Concat(cxxFlags, c.level.flags())
 	if quick.Kernels {
 		options = append(options, bareFlags...)
 	}
 	switch {
-	case stress:
+	case m == modelling:
+		// Calls that stay calls tell where an access is from. The functions that are called for accesses are the program's own.
+		options = append(options, "-DWARPMAP_STRESS", "-DWARPMAP_QUICK", "-DWARPMAP_MODEL", "-Og", "-fno-inline", "-g1", "-fsanitize=thread")
+		if !quick.Kernels {
+			options = append(options, bareFlags...)
+		}
+		return options
+	case m == stressed:
 		return append(options, "-DWARPMAP_STRESS", "-DWARPMAP_QUICK", "-Og") // for tests: it compiles faster, and runs as fast
 	case quick.Kernels:
 		return append(append(options, "-DWARPMAP_QUICK", "-O1"), gccFlags...)
@@ -196,7 +203,7 @@ func (c *cxx) compile(src *source) ([]byte, error) {
 			return nil, err
 		}
 	}
-	args := append(slices.Clone(c.options(src.stress)), "-x", "c++", src.files[0].Name, "-o", "module.so")
+	args := append(slices.Clone(c.options(src.mode)), "-x", "c++", src.files[0].Name, "-o", "module.so")
 	if slices.Contains(args, bareFlags[0]) {
 		args = append(args, bareLibrary)
 	}

@@ -29,6 +29,8 @@ import (
 	"sync/atomic"
 	"time"
 	"unsafe"
+
+	"github.com/warpmap/warpmap/internal/quick"
 )
 
 // Errors that callers may test for with errors.Is.
@@ -230,6 +232,7 @@ type config struct {
 	cache     cache
 	uncached  error // why there is no cache, though one was wanted
 	stress    bool
+	model     bool // and its memory model is checked
 	seed      uint64
 	toolchain string
 	workers   int
@@ -263,7 +266,17 @@ func WithKernels(files fs.FS) Option {
 // WithStress makes the CPU device switch lanes at random at every atomic operation and every global load or store, by
 // seed, in one thread. The same seed gives the same schedule. It has no effect on a GPU.
 func WithStress(seed uint64) Option {
-	return func(c *config) { c.stress, c.seed = true, seed }
+	return func(c *config) { c.stress, c.seed, c.model = true, seed, quick.Model }
+}
+
+// WithMemoryModel has the CPU device run as WithStress does, and check kernels by the memory model of a GPU. A relaxed
+// load may see any value that the model allows, also one that is no longer there, so that a missing fence, acquire or
+// release is seen as what it does. Two accesses of one launch to one byte, of which one writes, which nothing orders and
+// which are not both of kernel/warpmap.cuh's memory operations, end the launch with a FaultError that names the lines of
+// both. So does load_readonly of what the launch has written. It is meant for small launches: an access costs about a
+// microsecond, and all that a launch does is kept in memory. It has no effect on a GPU.
+func WithMemoryModel(seed uint64) Option {
+	return func(c *config) { c.stress, c.model, c.seed = true, true, seed }
 }
 
 // WithContext ends compiling for the CPU device when ctx is done: the C++ compiler is killed with all it has started,

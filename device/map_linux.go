@@ -13,6 +13,14 @@ func mmap(n int64, used bool) (uintptr, error) {
 	return mmapAt(0, n, prot, anonymous)
 }
 
+// forget makes mapped memory zeros, and gives it back.
+func forget(p uintptr, n int64) error {
+	if _, _, e := syscall.Syscall(syscall.SYS_MADVISE, p, uintptr(n), syscall.MADV_DONTNEED); e != 0 {
+		return e
+	}
+	return nil
+}
+
 // mmapAnew makes addresses alone of what is mapped.
 func mmapAnew(p uintptr, n int64) error {
 	_, err := mmapAt(p, n, syscall.PROT_NONE, anonymous|syscall.MAP_FIXED)

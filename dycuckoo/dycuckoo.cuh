@@ -799,6 +799,7 @@ template <class C, bool REPLACE> struct LockedInsert {
             bool locked = leads && locks.take(waited);
             if (leads) waited = !locked;
             if (!g.shuffle((u32)locked, leader)) continue;
+            g.sync(); // the leader has acquired what was written under the locks, and hands it on: a shuffle orders no memory
             idle = false;
             u32 full[2], same[2], next = DONE;
             look_together<C>(g, b, x.stored, full, same);

@@ -342,6 +342,12 @@ __device__ __forceinline__ void fence() { __threadfence(); }
 __device__ __forceinline__ void fence_acq_rel() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 #endif
 
+// Plain accesses beside primitives of other threads, by which each caller argues that no harm is done: an old value costs a try,
+// or all write the same. load_volatile is load_racing that reads memory each time.
+template <class T> __device__ __forceinline__ T load_racing(const T* p) { return *p; }
+template <class T> __device__ __forceinline__ T load_volatile(const T* p) { return *(const volatile T*)p; }
+template <class T> __device__ __forceinline__ void store_racing(T* p, T v) { *p = v; }
+
 // load_kept is load_relaxed of memory that is read again and again among much that is read once: its lines are the
 // last that the L2 cache gives up.
 __device__ __forceinline__ u64 keep_policy() {

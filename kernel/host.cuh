@@ -17,7 +17,8 @@
 // A guard for each stack would be 512 mappings a thread, and 128 threads would be more than Linux gives a process. So the bottom of
 // each stack is marked, and a lane that has run over its mark ends the launch before any other lane runs, whose stack it may have spoilt.
 //
-// With WARPMAP_STRESS a lane may lose the thread to any other at every atomic operation and global access.
+// With WARPMAP_STRESS a lane may lose the thread to any other at every atomic operation and global access. With WARPMAP_MODEL besides,
+// accesses are checked, and loads may see older values (model.cuh).
 #pragma once
 #include "layout.h"
 #include "types.cuh"
@@ -31,7 +32,13 @@
 #undef pause
 
 #define WARPMAP_CAS128 1
+#if defined(WARPMAP_MODEL) // launches come one at a time, in one thread; model.cuh knows shared memory by its place
+#define __shared__ static
+#define UNWATCHED __attribute__((no_sanitize("thread")))
+#else
 #define __shared__ static thread_local
+#define UNWATCHED
+#endif
 
 namespace host {
 
@@ -67,7 +74,7 @@ struct Worker {
 };
 static_assert(sizeof(Worker) <= HOST_WORKER_BYTES, "the worker fits its part of the region");
 
-__attribute__((always_inline)) inline Worker* self() {
+UNWATCHED __attribute__((always_inline)) inline Worker* self() {
     return (Worker*)((size_t)__builtin_frame_address(0) & ~(size_t)(HOST_REGION_BYTES - 1));
 }
 
@@ -110,7 +117,7 @@ host_begin:
     ud2
 )");
 // A new stack: six registers, then host_begin as the address to return to, then 16-byte alignment at its call.
-inline void* fresh_stack(char* top) {
+UNWATCHED inline void* fresh_stack(char* top) {
     void** sp = (void**)top - 9;
     memset(sp, 0, 72);
     sp[6] = (void*)host_begin;
@@ -162,7 +169,7 @@ host_begin:
     bl host_lane
     brk #1
 )");
-inline void* fresh_stack(char* top) {
+UNWATCHED inline void* fresh_stack(char* top) {
     void** sp = (void**)(top - 160);
     memset(sp, 0, 160);
     sp[11] = (void*)host_begin;
@@ -177,33 +184,33 @@ inline void* fresh_stack(char* top) {
 
 const u64 STACK_MARK = 0x57a3c4b1d5e6f708;
 
-inline char* stack_bottom(Worker* w, u32 stack) {
+UNWATCHED inline char* stack_bottom(Worker* w, u32 stack) {
     return (char*)w + HOST_WORKER_BYTES + (size_t)(stack + stack / 32 + 1) * HOST_STACK_BYTES;
 }
 
 // The marks of a warp's stacks lie in lines of different cache sets.
-inline u64* stack_mark(Worker* w, u32 stack) { return (u64*)(stack_bottom(w, stack) + stack % 32 * 64); }
+UNWATCHED inline u64* stack_mark(Worker* w, u32 stack) { return (u64*)(stack_bottom(w, stack) + stack % 32 * 64); }
 
 // begin_on makes a lane begin on a stack of its own: it gives the stack pointer to switch to.
-inline void* begin_on(Worker* w, u32 stack) {
+UNWATCHED inline void* begin_on(Worker* w, u32 stack) {
     *stack_mark(w, stack) = STACK_MARK;
     return fresh_stack(stack_bottom(w, stack) + HOST_STACK_BYTES);
 }
 
-inline void push_ready(Worker* w, u32 lane) {
+UNWATCHED inline void push_ready(Worker* w, u32 lane) {
     w->lanes[lane].state = READY;
     w->ready[(w->head + w->ready_count++) % MAX_LANES] = (u16)lane;
 }
 
 // scramble makes a state for random_below, which is never 0, of a seed: neighbouring seeds give unlike states.
-inline u64 scramble(u64 x) { // splitmix64's
+UNWATCHED inline u64 scramble(u64 x) { // splitmix64's
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
     x = (x ^ x >> 27) * 0x94d049bb133111ebull;
     x ^= x >> 31;
     return x ? x : 1;
 }
 
-inline u32 random_below(Worker* w, u32 n) { // xorshift64*
+UNWATCHED inline u32 random_below(Worker* w, u32 n) { // xorshift64*
     u64 x = w->random;
     x ^= x >> 12;
     x ^= x << 25;
@@ -212,8 +219,14 @@ inline u32 random_below(Worker* w, u32 n) { // xorshift64*
     return (u32)((x * 0x2545f4914f6cdd1dull >> 32) * n >> 32);
 }
 
+} // namespace host
+#if defined(WARPMAP_MODEL)
+#include "model.cuh"
+#endif
+namespace host {
+
 // pop_ready takes the lane that has waited longest; in stress mode any.
-inline u32 pop_ready(Worker* w) {
+UNWATCHED inline u32 pop_ready(Worker* w) {
 #if defined(WARPMAP_STRESS)
     u32 at = (w->head + random_below(w, w->ready_count)) % MAX_LANES;
     u16 chosen = w->ready[at];
@@ -227,7 +240,7 @@ inline u32 pop_ready(Worker* w) {
 }
 
 // Whether the next lane to run is one that has not begun.
-inline bool begin_next(Worker* w) {
+UNWATCHED inline bool begin_next(Worker* w) {
     if (w->unstarted == w->threads) return false;
 #if defined(WARPMAP_STRESS)
     return random_below(w, w->ready_count + w->threads - w->unstarted) >= w->ready_count;
@@ -236,7 +249,7 @@ inline bool begin_next(Worker* w) {
 #endif
 }
 
-__attribute__((noinline)) inline void report(Worker* w) {
+UNWATCHED __attribute__((noinline)) inline void report(Worker* w) {
     const char* names[] = {"ballot", "shuffle", "sync"};
     HostLaunch* l = w->launch;
     u32 n = (u32)snprintf((char*)l->message, sizeof l->message, "divergent warp operation in block %llu:", w->block);
@@ -264,7 +277,7 @@ __attribute__((noinline)) inline void report(Worker* w) {
     __atomic_store_n(&l->fault, 1, __ATOMIC_RELEASE);
 }
 
-__attribute__((noinline)) inline void report_overflow(Worker* w) {
+UNWATCHED __attribute__((noinline)) inline void report_overflow(Worker* w) {
     HostLaunch* l = w->launch;
     snprintf((char*)l->message, sizeof l->message, "stack overflow in block %llu, thread %u: a lane has %d KiB", w->block, w->current,
              HOST_STACK_BYTES >> 10);
@@ -272,7 +285,7 @@ __attribute__((noinline)) inline void report_overflow(Worker* w) {
 }
 
 // keep_to_stack ends the launch where the running lane has left its stack.
-__attribute__((always_inline)) inline void keep_to_stack(Worker* w, Lane* me) {
+UNWATCHED __attribute__((always_inline)) inline void keep_to_stack(Worker* w, Lane* me) {
     if (__builtin_expect((char*)__builtin_frame_address(0) >= stack_bottom(w, me->stack) && *stack_mark(w, me->stack) == STACK_MARK, 1)) return;
     report_overflow(w);
     host_switch(&me->sp, w->main_sp);
@@ -280,10 +293,16 @@ __attribute__((always_inline)) inline void keep_to_stack(Worker* w, Lane* me) {
 
 // leave switches to the next lane that can run. Lane `from` has put itself where it waits, or is done: then its stack
 // is free, and no lane may begin on it before the switch. With begin, the next is one that has not begun.
-__attribute__((noinline)) inline void leave(Worker* w, Lane* from, bool begin = false) {
+UNWATCHED __attribute__((noinline)) inline void leave(Worker* w, Lane* from, bool begin = false) {
     keep_to_stack(w, from);
     if (w->ready_count == 0 && w->unstarted == w->threads && w->at_barrier && w->at_barrier + w->done == w->threads) {
         w->at_barrier = 0;
+#if defined(WARPMAP_MODEL)
+        u32 meeting[MAX_LANES / 32] = {};
+        for (u32 i = 0; i < w->threads; i++)
+            if (w->lanes[i].state == AT_BARRIER) meeting[i / 32] |= 1u << (i & 31);
+        model::meet(meeting);
+#endif
         for (u32 i = 0; i < w->threads; i++)
             if (w->lanes[i].state == AT_BARRIER) push_ready(w, i);
     }
@@ -308,7 +327,7 @@ __attribute__((noinline)) inline void leave(Worker* w, Lane* from, bool begin = 
 }
 
 // Where every lane begins, and begins again as the next lane while nothing waits.
-extern "C" inline void host_lane() {
+extern "C" UNWATCHED inline void host_lane() {
     Worker* w = self();
     for (;;) {
         w->body((const void*)w->launch->params);
@@ -333,7 +352,7 @@ extern "C" inline void host_lane() {
 static char* regions[HOST_MAX_REGIONS];
 static struct sigaction before_segv, before_bus, before_fpe;
 
-static void on_signal(int sig, siginfo_t* info, void* context) {
+UNWATCHED static void on_signal(int sig, siginfo_t* info, void* context) {
     ucontext_t* c = (ucontext_t*)context;
     char* region = (char*)((size_t)WARPMAP_CONTEXT_SP(c) & ~(size_t)(HOST_REGION_BYTES - 1));
     // A lane that runs off its stack faults in a guard page; its stack pointer is still inside the region.
@@ -358,7 +377,7 @@ static void on_signal(int sig, siginfo_t* info, void* context) {
 }
 
 // watch makes the handler know a region; the first call installs it. Go serialises the calls of one module.
-static void watch(char* region) {
+UNWATCHED static void watch(char* region) {
     static bool installed;
     int i = 0;
     for (; i < HOST_MAX_REGIONS && regions[i]; i++)
@@ -375,21 +394,27 @@ static void watch(char* region) {
     sigaction(SIGBUS, &a, &before_bus);
     sigaction(SIGFPE, &a, &before_fpe);
 }
-extern "C" __attribute__((visibility("default"))) void warpmap_watch(char* region) { watch(region); }
+extern "C" UNWATCHED __attribute__((visibility("default"))) void warpmap_watch(char* region) { watch(region); }
 
-inline void run(HostLaunch* l, void (*body)(const void*)) {
+UNWATCHED inline void run(HostLaunch* l, void (*body)(const void*)) {
     Worker* w = (Worker*)l->region;
     w->launch = l;
     w->body = body;
     w->threads = l->threads;
     u64* next = (u64*)l->next; // shared by the workers of a launch; a fault moves it past the end
+#if defined(WARPMAP_MODEL)
+    model::begin(w);
+#endif
     for (;;) {
         u64 block = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED);
-        if (block >= l->blocks) return;
+        if (block >= l->blocks) break;
         w->block = block;
         w->random = scramble(l->seed + block * 0x9e3779b97f4a7c15ull);
         w->unstarted = w->done = w->at_barrier = w->head = w->ready_count = 0;
         w->free_count = w->threads;
+#if defined(WARPMAP_MODEL)
+        model::begin_block();
+#endif
         for (u32 i = 0; i < w->threads; i++) {
             w->free_stacks[i] = (u16)(w->threads - 1 - i);
             w->lanes[i].state = UNSTARTED;
@@ -401,13 +426,16 @@ inline void run(HostLaunch* l, void (*body)(const void*)) {
         host_switch(&w->main_sp, begin_on(w, first->stack));
         if (__atomic_load_n(&l->fault, __ATOMIC_ACQUIRE)) {
             __atomic_store_n(next, ~0ull >> 1, __ATOMIC_RELAXED);
-            return;
+            break;
         }
     }
+#if defined(WARPMAP_MODEL)
+    model::s.on = false;
+#endif
 }
 
 // meet waits until every lane of the mask is in the same operation with the same mask, and gives this lane's result.
-inline u128 meet(Kind kind, u32 mask, u128 in, u32 from) {
+UNWATCHED inline u128 meet(Kind kind, u32 mask, u128 in, u32 from) {
     Worker* w = self();
     u32 first = w->current & ~31u;
     Lane* warp = &w->lanes[first];
@@ -425,6 +453,9 @@ inline u128 meet(Kind kind, u32 mask, u128 in, u32 from) {
             return me->out;
         }
     }
+#if defined(WARPMAP_MODEL)
+    if (kind == SYNC) model::meet_warp(first, mask);
+#endif
     u32 votes = 0;
     if (kind == BALLOT)
         for (u32 m = mask; m; m &= m - 1)
@@ -438,7 +469,7 @@ inline u128 meet(Kind kind, u32 mask, u128 in, u32 from) {
     return me->out;
 }
 
-inline void yield() {
+UNWATCHED inline void yield() {
     Worker* w = self();
     bool alone = w->ready_count == 0;
     if (alone && w->unstarted == w->threads) return;
@@ -448,9 +479,9 @@ inline void yield() {
 }
 
 // contiguous tells, in stress mode, whether the lanes of this launch take items in a row.
-inline bool contiguous() { return scramble(self()->launch->seed) & 1; }
+UNWATCHED inline bool contiguous() { return scramble(self()->launch->seed) & 1; }
 
-__attribute__((always_inline)) inline void stress_point() {
+UNWATCHED __attribute__((always_inline)) inline void stress_point() {
 #if defined(WARPMAP_STRESS)
     if (random_below(self(), 2)) yield();
 #endif
@@ -461,7 +492,7 @@ __attribute__((always_inline)) inline void stress_point() {
 #define WARPMAP_KERNEL(name, P) WARPMAP_KERNEL_IF(name, P, WARPMAP_KERNEL_1(name, P))
 #define WARPMAP_KERNEL_1(name, P)                                                                                  \
     static void name##_lane(const P& p);                                                                           \
-    extern "C" __attribute__((visibility("default"))) void name(host::HostLaunch* l) {                             \
+    extern "C" UNWATCHED __attribute__((visibility("default"))) void name(host::HostLaunch* l) {                           \
         host::run(l, [](const void* p) { name##_lane(*(const P*)p); });                                            \
     }                                                                                                              \
     extern "C" __attribute__((visibility("default"))) const u64 name##_params = sizeof(P);                        \
@@ -473,12 +504,12 @@ __attribute__((always_inline)) inline void stress_point() {
     static_assert((threads) <= WARPMAP_MAX_THREADS && sizeof(__VA_ARGS__) <= HOST_SHARED_BYTES, "a block of the CPU device has no more"); \
     WARPMAP_KERNEL(name, P)
 
-inline u32 thread_index() { return host::self()->current; }
-inline u32 block_threads() { return host::self()->threads; }
-inline u64 block_index() { return host::self()->block; }
-inline u64 grid_blocks() { return host::self()->launch->blocks; }
+UNWATCHED inline u32 thread_index() { return host::self()->current; }
+UNWATCHED inline u32 block_threads() { return host::self()->threads; }
+UNWATCHED inline u64 block_index() { return host::self()->block; }
+UNWATCHED inline u64 grid_blocks() { return host::self()->launch->blocks; }
 
-inline void block_sync() {
+UNWATCHED inline void block_sync() {
     host::Worker* w = host::self();
     host::Lane* me = &w->lanes[w->current];
     me->state = host::AT_BARRIER;
@@ -488,18 +519,18 @@ inline void block_sync() {
 
 // The largest that a launch may ask for. Kernels that never call it cost no thread the memory.
 inline u128* dynamic_shared() {
-    static thread_local u128 memory[HOST_SHARED_BYTES / 16];
+    __shared__ u128 memory[HOST_SHARED_BYTES / 16];
     return memory;
 }
 
 inline u128* dynamic_shared_once() { return dynamic_shared(); }
 
-inline u32 warp_ballot(u32 mask, bool x) { return (u32)host::meet(host::BALLOT, mask, u128{x, 0}, 0).lo; }
-inline u32 warp_shuffle(u32 mask, u32 x, u32 from) { return (u32)host::meet(host::SHUFFLE, mask, u128{x, 0}, from).lo; }
-inline u16 warp_shuffle(u32 mask, u16 x, u32 from) { return (u16)host::meet(host::SHUFFLE, mask, u128{x, 0}, from).lo; }
-inline u64 warp_shuffle(u32 mask, u64 x, u32 from) { return host::meet(host::SHUFFLE, mask, u128{x, 0}, from).lo; }
-inline u128 warp_shuffle(u32 mask, u128 x, u32 from) { return host::meet(host::SHUFFLE, mask, x, from); }
-inline void warp_sync(u32 mask) { host::meet(host::SYNC, mask, u128{0, 0}, 0); }
+UNWATCHED inline u32 warp_ballot(u32 mask, bool x) { return (u32)host::meet(host::BALLOT, mask, u128{x, 0}, 0).lo; }
+UNWATCHED inline u32 warp_shuffle(u32 mask, u32 x, u32 from) { return (u32)host::meet(host::SHUFFLE, mask, u128{x, 0}, from).lo; }
+UNWATCHED inline u16 warp_shuffle(u32 mask, u16 x, u32 from) { return (u16)host::meet(host::SHUFFLE, mask, u128{x, 0}, from).lo; }
+UNWATCHED inline u64 warp_shuffle(u32 mask, u64 x, u32 from) { return host::meet(host::SHUFFLE, mask, u128{x, 0}, from).lo; }
+UNWATCHED inline u128 warp_shuffle(u32 mask, u128 x, u32 from) { return host::meet(host::SHUFFLE, mask, x, from); }
+UNWATCHED inline void warp_sync(u32 mask) { host::meet(host::SYNC, mask, u128{0, 0}, 0); }
 
 inline int popcount(u32 x) { return __builtin_popcount(x); }
 inline int lowest_bit(u32 x) { return __builtin_ffs((int)x) - 1; }
@@ -513,36 +544,65 @@ inline u64 multiply_high(u64 a, u64 b) { return (u64)((unsigned __int128)a * b >
 inline u64 worked_out(u64 x) { return x; }
 inline u32 worked_out(u32 x) { return x; }
 
+#if defined(WARPMAP_MODEL)
+inline void fence() { model::fence(); }
+inline void fence_acq_rel() { model::fence(); }
+#else
 inline void fence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 inline void fence_acq_rel() { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
+#endif
 inline void fence_system() { fence(); }
 
 // A spinning lane lets the lanes it may be waiting for run.
-inline void pause() { host::yield(); }
+UNWATCHED inline void pause() { host::yield(); }
 
-#define WARPMAP_ACCESS(T)                                                                                           \
-    inline T load_relaxed(const T* p) { host::stress_point(); return __atomic_load_n(p, __ATOMIC_RELAXED); }       \
-    inline T load_acquire(const T* p) { host::stress_point(); return __atomic_load_n(p, __ATOMIC_ACQUIRE); }       \
-    inline T load_readonly(const T* p) { return *p; }                                                              \
-    inline void store_relaxed(T* p, T v) { host::stress_point(); __atomic_store_n(p, v, __ATOMIC_RELAXED); }       \
-    inline void store_release(T* p, T v) { host::stress_point(); __atomic_store_n(p, v, __ATOMIC_RELEASE); }       \
-    inline T cas(T* p, T old, T now) {                                                                             \
-        host::stress_point();                                                                                      \
-        __atomic_compare_exchange_n(p, &old, now, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);                      \
-        return old;                                                                                                \
-    }                                                                                                              \
-    inline T exchange(T* p, T now) { host::stress_point(); return __atomic_exchange_n(p, now, __ATOMIC_ACQ_REL); } \
-    inline T add(T* p, T x) { host::stress_point(); return __atomic_fetch_add(p, x, __ATOMIC_ACQ_REL); }           \
-    inline T or_of(T* p, T x) { host::stress_point(); return __atomic_fetch_or(p, x, __ATOMIC_ACQ_REL); }         \
-    inline T and_of(T* p, T x) { host::stress_point(); return __atomic_fetch_and(p, x, __ATOMIC_ACQ_REL); }        \
-    inline T max_of(T* p, T x) {                                                                                   \
-        T old = load_relaxed(p);                                                                                   \
-        while (old < x) {                                                                                          \
-            T was = cas(p, old, x);                                                                                \
-            if (was == old) break;                                                                                 \
-            old = was;                                                                                             \
-        }                                                                                                          \
-        return old;                                                                                                \
+// How each primitive reaches memory: as it is, or by way of the model. There a compare-and-swap that fails has only read.
+#if defined(WARPMAP_MODEL)
+#define PRIMITIVE UNWATCHED __attribute__((noinline)) inline
+#define ON_LOAD(p, value, order) return model::load(p, value, model::order, model::SCOPE, __builtin_return_address(0))
+#define ON_STORE(p, order, ...) model::store(p, model::order, model::SCOPE, __builtin_return_address(0), [&]() UNWATCHED { __VA_ARGS__; })
+#define ON_CHANGE(p, order, scope, ...) \
+    return model::change(p, model::order, scope, __builtin_return_address(0), [&]() UNWATCHED { return __VA_ARGS__; })
+#define ON_CAS(p, old, ...)                                                                                                   \
+    const auto wanted_ = old;                                                                                                 \
+    return model::change(p, model::RELAXED, model::SCOPE, __builtin_return_address(0), [&]() UNWATCHED { return __VA_ARGS__; }, \
+                         [&](decltype(wanted_) was) UNWATCHED { return was == wanted_; })
+#define ON_READONLY(p) return model::load_readonly(p, __builtin_return_address(0))
+#else
+#define PRIMITIVE inline
+#define ON_LOAD(p, value, order) return value
+#define ON_STORE(p, order, ...) __VA_ARGS__
+#define ON_CHANGE(p, order, scope, ...) return __VA_ARGS__
+#define ON_CAS(p, old, ...) return __VA_ARGS__
+#define ON_READONLY(p) return *p
+#endif
+#define AT host::stress_point();
+
+template <class T> UNWATCHED inline T cas_word(T* p, T old, T now) {
+    __atomic_compare_exchange_n(p, &old, now, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+    return old;
+}
+
+#define WARPMAP_ACCESS(T)                                                                                                  \
+    PRIMITIVE T load_relaxed(const T* p) { AT ON_LOAD(p, __atomic_load_n(p, __ATOMIC_RELAXED), RELAXED); }                 \
+    PRIMITIVE T load_acquire(const T* p) { AT ON_LOAD(p, __atomic_load_n(p, __ATOMIC_ACQUIRE), ACQUIRE); }                 \
+    PRIMITIVE T load_readonly(const T* p) { ON_READONLY(p); }                                                              \
+    PRIMITIVE void store_relaxed(T* p, T v) { AT ON_STORE(p, RELAXED, __atomic_store_n(p, v, __ATOMIC_RELAXED)); }         \
+    PRIMITIVE void store_release(T* p, T v) { AT ON_STORE(p, RELEASE, __atomic_store_n(p, v, __ATOMIC_RELEASE)); }         \
+    PRIMITIVE T cas(T* p, T old, T now) { AT ON_CAS(p, old, cas_word(p, old, now)); }                                      \
+    PRIMITIVE T exchange(T* p, T now) { AT ON_CHANGE(p, RELAXED, model::SCOPE, __atomic_exchange_n(p, now, __ATOMIC_ACQ_REL)); } \
+    PRIMITIVE T add(T* p, T x) { AT ON_CHANGE(p, RELAXED, model::SCOPE, __atomic_fetch_add(p, x, __ATOMIC_ACQ_REL)); }     \
+    PRIMITIVE T or_of(T* p, T x) { AT ON_CHANGE(p, RELAXED, model::SCOPE, __atomic_fetch_or(p, x, __ATOMIC_ACQ_REL)); }    \
+    PRIMITIVE T and_of(T* p, T x) { AT ON_CHANGE(p, RELAXED, model::SCOPE, __atomic_fetch_and(p, x, __ATOMIC_ACQ_REL)); }  \
+    PRIMITIVE T add_in_memory(T* p, T x) { AT ON_CHANGE(p, RELAXED, 0, __atomic_fetch_add(p, x, __ATOMIC_ACQ_REL)); }      \
+    inline T max_of(T* p, T x) {                                                                                           \
+        T old = load_relaxed(p);                                                                                           \
+        while (old < x) {                                                                                                  \
+            T was = cas(p, old, x);                                                                                        \
+            if (was == old) break;                                                                                         \
+            old = was;                                                                                                     \
+        }                                                                                                                  \
+        return old;                                                                                                        \
     }
 WARPMAP_ACCESS(u32)
 WARPMAP_ACCESS(u64)
@@ -561,9 +621,7 @@ template <class B, class F> inline F add_float(F* p, F x) {
 }
 inline float add(float* p, float x) { return add_float<u32>(p, x); }
 inline double add(double* p, double x) { return add_float<u64>(p, x); }
-inline void add_to_memory(u64* p, u64 x) { add(p, x); }
-inline u32 add_in_memory(u32* p, u32 x) { return add(p, x); }
-inline u64 add_in_memory(u64* p, u64 x) { return add(p, x); }
+inline void add_to_memory(u64* p, u64 x) { add_in_memory(p, x); }
 inline void prefetch(u64) {}
 // prefetch_to_write asks for a line that is to be changed, so that the change need not ask for it again.
 inline void prefetch_to_write(u64 address) {
@@ -581,16 +639,18 @@ inline void prefetch_line(u64 address) {
     asm volatile("prfm pldl1keep, %0" : : "Q"(*(const char*)address));
 #endif
 }
-inline u32 or_acquire(u32* p, u32 x) { return or_of(p, x); }
-inline void or_of_memory(u32* p, u32 x) { or_of(p, x); }
-inline void and_of_memory(u32* p, u32 x) { and_of(p, x); }
+PRIMITIVE u32 or_acquire(u32* p, u32 x) { AT ON_CHANGE(p, ACQUIRE, model::SCOPE, __atomic_fetch_or(p, x, __ATOMIC_ACQ_REL)); }
+PRIMITIVE u32 or_in_memory(u32* p, u32 x) { AT ON_CHANGE(p, RELAXED, 0, __atomic_fetch_or(p, x, __ATOMIC_ACQ_REL)); }
+PRIMITIVE u32 and_in_memory(u32* p, u32 x) { AT ON_CHANGE(p, RELAXED, 0, __atomic_fetch_and(p, x, __ATOMIC_ACQ_REL)); }
+PRIMITIVE u64 cas_in_memory(u64* p, u64 old, u64 now) { AT ON_CAS(p, old, cas_word(p, old, now)); }
+inline void or_of_memory(u32* p, u32 x) { or_in_memory(p, x); }
+inline void and_of_memory(u32* p, u32 x) { and_in_memory(p, x); }
 inline void max_of_memory(u64* p, u64 x) { max_of(p, x); }
 
-
-#define WARPMAP_SMALL(T)                                                                                            \
-    inline T load_relaxed(const T* p) { host::stress_point(); return __atomic_load_n(p, __ATOMIC_RELAXED); }       \
-    inline T load_readonly(const T* p) { return *p; }                                                              \
-    inline void store_relaxed(T* p, T v) { host::stress_point(); __atomic_store_n(p, v, __ATOMIC_RELAXED); }
+#define WARPMAP_SMALL(T)                                                                                                   \
+    PRIMITIVE T load_relaxed(const T* p) { AT ON_LOAD(p, __atomic_load_n(p, __ATOMIC_RELAXED), RELAXED); }                 \
+    PRIMITIVE T load_readonly(const T* p) { ON_READONLY(p); }                                                              \
+    PRIMITIVE void store_relaxed(T* p, T v) { AT ON_STORE(p, RELAXED, __atomic_store_n(p, v, __ATOMIC_RELAXED)); }
 WARPMAP_SMALL(u8)
 WARPMAP_SMALL(u16)
 #undef WARPMAP_SMALL
@@ -601,11 +661,11 @@ template <class T> inline void store_memory(T* p, T v) { store_relaxed(p, v); }
 #if defined(__x86_64__)
 // cmpxchg16b is the one 16-byte access that every amd64 processor makes whole; those with AVX make aligned vector
 // loads and stores whole too.
-__attribute__((noinline)) inline u128 cas_unstressed(u128* p, u128 old, u128 now) {
+UNWATCHED __attribute__((noinline)) inline u128 cas_unstressed(u128* p, u128 old, u128 now) {
     asm volatile("lock cmpxchg16b %0" : "+m"(*p), "+a"(old.lo), "+d"(old.hi) : "b"(now.lo), "c"(now.hi) : "cc", "memory");
     return old;
 }
-inline bool vector_whole() {
+UNWATCHED inline bool vector_whole() {
 #if defined(__AVX__)
     return true;
 #else
@@ -619,14 +679,14 @@ inline bool vector_whole() {
 #else
 #define WARPMAP_MOVE_16 "movdqa"
 #endif
-inline u128 load_whole(const u128* p) {
+UNWATCHED inline u128 load_whole(const u128* p) {
     if (!vector_whole()) return cas_unstressed((u128*)p, u128{0, 0}, u128{0, 0});
     typedef long long v2 __attribute__((vector_size(16)));
     v2 v;
     asm volatile(WARPMAP_MOVE_16 " %1, %0" : "=x"(v) : "m"(*(const v2*)p) : "memory");
     return u128{(u64)v[0], (u64)v[1]};
 }
-inline void store_whole(u128* p, u128 v) {
+UNWATCHED inline void store_whole(u128* p, u128 v) {
     if (!vector_whole()) {
         u128 old = *p;
         for (u128 was; (was = cas_unstressed(p, old, v)) != old;) old = was;
@@ -640,7 +700,7 @@ inline void store_whole(u128* p, u128 v) {
 // One piece of assembly, so that the compiler puts no access of its own between the exclusive load and store, which
 // could make them fail for ever. Where the comparison fails, storing what was there proves that both halves were read at
 // one moment.
-inline u128 cas_unstressed(u128* p, u128 old, u128 now) {
+UNWATCHED inline u128 cas_unstressed(u128* p, u128 old, u128 now) {
     u64 lo, hi, put_lo, put_hi;
     u32 fail;
     asm volatile("1:  ldaxp %[lo], %[hi], %[p]\n"
@@ -655,24 +715,44 @@ inline u128 cas_unstressed(u128* p, u128 old, u128 now) {
                  : "cc", "memory");
     return u128{lo, hi};
 }
-inline u128 load_whole(const u128* p) { return cas_unstressed((u128*)p, u128{0, 0}, u128{0, 0}); }
-inline void store_whole(u128* p, u128 v) {
+UNWATCHED inline u128 load_whole(const u128* p) { return cas_unstressed((u128*)p, u128{0, 0}, u128{0, 0}); }
+UNWATCHED inline void store_whole(u128* p, u128 v) {
     u128 old = load_whole(p);
     for (u128 was; (was = cas_unstressed(p, old, v)) != old;) old = was;
 }
 #endif
-inline u128 load_relaxed(const u128* p) { host::stress_point(); return load_whole(p); }
-inline u128 load_acquire(const u128* p) { host::stress_point(); return load_whole(p); }
-inline u128 load_readonly(const u128* p) { return *p; }
-inline void store_relaxed(u128* p, u128 v) { host::stress_point(); store_whole(p, v); }
-inline void store_release(u128* p, u128 v) { host::stress_point(); store_whole(p, v); }
-inline u128 cas(u128* p, u128 old, u128 now) { host::stress_point(); return cas_unstressed(p, old, now); }
-inline u128 exchange(u128* p, u128 now) {
-    host::stress_point();
+UNWATCHED inline u128 exchange_whole(u128* p, u128 now) {
     u128 old = load_whole(p);
     for (u128 was; (was = cas_unstressed(p, old, now)) != old;) old = was;
     return old;
 }
+PRIMITIVE u128 load_relaxed(const u128* p) { AT ON_LOAD(p, load_whole(p), RELAXED); }
+PRIMITIVE u128 load_acquire(const u128* p) { AT ON_LOAD(p, load_whole(p), ACQUIRE); }
+PRIMITIVE u128 load_readonly(const u128* p) { ON_READONLY(p); }
+PRIMITIVE void store_relaxed(u128* p, u128 v) { AT ON_STORE(p, RELAXED, store_whole(p, v)); }
+PRIMITIVE void store_release(u128* p, u128 v) { AT ON_STORE(p, RELEASE, store_whole(p, v)); }
+PRIMITIVE u128 cas(u128* p, u128 old, u128 now) { AT ON_CAS(p, old, cas_unstressed(p, old, now)); }
+PRIMITIVE u128 exchange(u128* p, u128 now) { AT ON_CHANGE(p, RELAXED, model::SCOPE, exchange_whole(p, now)); }
+#if defined(WARPMAP_MODEL)
+template <class T> PRIMITIVE T load_racing(const T* p) { ON_LOAD(p, *p, RELAXED); }
+template <class T> PRIMITIVE void store_racing(T* p, T v) { ON_STORE(p, RELAXED, *p = v); }
+#else
+template <class T> inline T load_racing(const T* p) { return *p; }
+template <class T> inline void store_racing(T* p, T v) { *p = v; }
+#endif
+template <class T> inline T load_volatile(const T* p) {
+#if defined(WARPMAP_MODEL)
+    return load_racing(p);
+#else
+    return *(const volatile T*)p;
+#endif
+}
+#undef AT
+#undef ON_LOAD
+#undef ON_STORE
+#undef ON_CHANGE
+#undef ON_CAS
+#undef ON_READONLY
 
 // How many bytes the processor compares at once. (clang names the builtins of 64 otherwise.)
 #if defined(__AVX512BW__) && !defined(__clang__)
@@ -688,6 +768,7 @@ inline u128 exchange(u128* p, u128 now) {
 template <class W, int BYTES> struct Words {
     static_assert(BYTES >= 16 && BYTES <= WARPMAP_VECTOR, "a vector is no larger than the processor's");
     static constexpr int N = BYTES / sizeof(W);
+    typedef W word;
     typedef W vector __attribute__((vector_size(BYTES)));
     typedef vector in_memory __attribute__((aligned(sizeof(W)), may_alias)); // buckets need not be lines
     // equal gives a bit for each word that is w, of what `bits` are set of it.
@@ -731,6 +812,11 @@ template <class W, int BYTES> struct Words {
 };
 
 template <class WORDS> __attribute__((always_inline)) inline typename WORDS::vector load_words(u64 address) {
+#if defined(WARPMAP_MODEL)
+    typename WORDS::vector v;
+    for (int i = 0; i < WORDS::N; i++) v[i] = load_relaxed((const typename WORDS::word*)address + i);
+    return v;
+#endif
     return *(const volatile typename WORDS::in_memory*)address;
 }
 

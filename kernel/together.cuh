@@ -18,7 +18,7 @@ template <class K, u32 MOST> struct Together {
     // first_of gives the first row with the key of row i; each row asks once.
     __device__ __forceinline__ u32 first_of(u32 i, u32 hash) {
         for (u32 slot = hash % SLOTS;; slot = slot + 1 < SLOTS ? slot + 1 : 0) {
-            u32 was = *(volatile u32*)&first[slot]; // mostly another's, where keys come often: many lanes read at once, and swap one after the other
+            u32 was = load_volatile(&first[slot]); // mostly another's, where keys come often: many lanes read at once, and swap one after the other
             if (was == 0) was = cas(&first[slot], 0u, i + 1);
             if (was == 0) return i;
             if (k[was - 1] == k[i]) return was - 1;

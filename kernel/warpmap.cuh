@@ -38,6 +38,7 @@
 //   cas (returns what was there)  exchange  add  max_of  and_of  or_of  or_acquire  fence  fence_system  pause
 //   (with u128 only cas and exchange, and only where WARPMAP_CAS128; add of floats and doubles, too)
 //   prefetch_line  prefetch_to_write (a line of 64 bytes, on the CPU device alone: see the jobs of drive.cuh)
+//   load_racing  load_volatile  store_racing (plain, where what may be old or written twice does no harm)
 //   load_memory  store_memory  prefetch  add_to_memory  or_of_memory  and_of_memory  max_of_memory (global memory in every program: see WARPMAP_SHARED in cuda.cuh)
 #pragma once
 #include "types.cuh"

@@ -323,7 +323,6 @@ template <bool REPLACE> struct StretchJob {
             Brought v{};
             Place<C> to{};
             Step is = IS_IN;
-            if (thread_index() == 0) stage.leave = 0;
             if (i < n) {
                 u64 row = first + (all ? i : load_relaxed(listed + i));
                 k = Key<C>::of_batch(p.rows.keys, row);
@@ -332,6 +331,7 @@ template <bool REPLACE> struct StretchJob {
                 is = trace(to, k, v);
             }
             block_sync();
+            if (thread_index() == 0) stage.leave = 0; // which all have read of the turn before
             for (u32 end = round + STADIUM_STRETCH_ROUNDS; round < end;) {
                 round++;
                 if (is == WAITS) is = step(to, slot, k, v);

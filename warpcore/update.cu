@@ -382,7 +382,7 @@ struct Combined {
     // when it was read may be old: a swap tells who has a free entry.
     __device__ __forceinline__ u32 entry_of(key x) const {
         if (x == C::EMPTY) {
-            keys[entries] = (key)(C::EMPTY - 1);
+            store_racing(&keys[entries], (key)(C::EMPTY - 1)); // whoever does writes the same
             return entries;
         }
         u64 hash = Probe<C>(p.table, x).hash;
@@ -394,7 +394,7 @@ struct Combined {
                 u128 all;
                 key k[BUCKET];
             } b;
-            b.all = *(const u128*)(keys + e);
+            b.all = load_racing((const u128*)(keys + e)); // each key is whole
 #pragma unroll
             for (u32 j = 0; j < BUCKET; j++)
                 if (b.k[j] == x) its = j;
@@ -418,9 +418,9 @@ struct Combined {
         u32 e = entry_of(x);
         if (e == NONE) return false;
         number_bits* to = &sums[e];
-        if constexpr (WARPMAP_COMBINE == BY_COUNT) return count_if_it_fits(to, ones ? 0 : *(volatile number_bits*)to, value, ones);
-        else if constexpr (ORDERS) merge_by_swaps(to, *(volatile number_bits*)to, [&](number_bits old) { return sum_with(old, value); });
-        else merge_into(to, TWICE_AS_ONCE ? *(volatile number_bits*)to : 0, value);
+        if constexpr (WARPMAP_COMBINE == BY_COUNT) return count_if_it_fits(to, ones ? 0 : load_volatile(to), value, ones);
+        else if constexpr (ORDERS) merge_by_swaps(to, load_volatile(to), [&](number_bits old) { return sum_with(old, value); });
+        else merge_into(to, TWICE_AS_ONCE ? load_volatile(to) : 0, value);
         return true;
     }
     // gather makes one row of those that some lanes of the warp have of one key, and tells whether this lane still has one.

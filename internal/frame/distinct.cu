@@ -25,7 +25,7 @@ WARPMAP_KERNEL(distinct, frame::distinctParams) {
         }
         u32* to = registers + (h >> (64 - DISTINCT_BITS));
         u32 rank = leading_zeros(h << DISTINCT_BITS | 1ull << (DISTINCT_BITS - 1)) + 1;
-        if (*to < rank) max_of(to, rank);
+        if (load_racing(to) < rank) max_of(to, rank); // an old rank is a lower one
     };
     constexpr u32 EACH = sizeof(key) < 16 ? 16 / sizeof(key) : 1; // of a load
     typedef bits_of<EACH * sizeof(key)>::type word;

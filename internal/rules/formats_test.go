@@ -43,6 +43,17 @@ var formats = map[string]string{
 	"examples/load.ask":               "none: an example, and numbers",
 	"examples/lookup.main":            "none: an example, and a number",
 
+	// Files of operations.
+	"internal/operations.NewMembers": "none: what processes of one test write for one another",
+	"internal/operations.Serve":      "none: what processes of one test write for one another",
+	"internal/operations.export":     "none: keys of the test's own",
+	"internal/operations.fraction":   "internal/operations/FuzzFile",
+	"internal/operations.number64":   "internal/operations/FuzzFile",
+	"internal/operations.parseRow":   "internal/operations/FuzzFile",
+	"internal/operations.parseRule":  "internal/operations/FuzzFile",
+	"internal/operations.parseWords": "internal/operations/FuzzFile",
+	"internal/operations.seed":       "internal/operations/FuzzFile",
+
 	// What people write.
 	"cmd/warpmap.Set":              "cmd/warpmap/FuzzDeviceName cmd/warpmap/FuzzSize",
 	"device.parseName":             "device/FuzzNames cmd/warpmap/FuzzDeviceName",

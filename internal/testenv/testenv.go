@@ -17,6 +17,7 @@ import (
 // Long runs have the kernels that users run.
 func init() {
 	quick.Kernels = !Long()
+	quick.Model = os.Getenv("WARPMAP_MODEL") != ""
 	// A tenth of the time of many packages' tests was the garbage collector's. The environment's GOGC and GOMEMLIMIT go before.
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400)
@@ -33,6 +34,17 @@ func UsersKernels(t testing.TB) {
 	quick.Kernels = false
 	t.Cleanup(func() { quick.Kernels = was })
 }
+
+// UnderModel has devices of WithStress check kernels by the memory model until the test ends. It is for tests that run alone.
+func UnderModel(t testing.TB) {
+	was := quick.Model
+	quick.Model = true
+	t.Cleanup(func() { quick.Model = was })
+}
+
+// Model tells that devices of WithStress check kernels by the memory model: WARPMAP_MODEL is set, or UnderModel was called.
+// There a load may see what is no longer so, and what two operations did is in no order that clocks tell.
+func Model() bool { return quick.Model }
 
 // Require skips the test where err says that what it needs ("cuda", "nvrtc") is missing here. On a machine that is
 // there to test it, the environment's WARPMAP_REQUIRE lists it ("cuda,nvrtc"), and then the test fails instead.
