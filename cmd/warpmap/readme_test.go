@@ -61,6 +61,7 @@ var notRun = map[string]string{
 	"curl ":                              "needs the server; serve_test.go asks it the same",
 	"go test ./":                         "this test is part of it",
 	"WARPMAP_PROGRAMS=":                  "goes on as long as it says; internal/operations runs shorter",
+	"WARPMAP_MODEL=":                     "this test is part of it; TestModelFindsMissingOrder of slab runs some",
 	"go run ./cmd/warpmap demo":          "main_test.go runs it",
 	"warpmap classify serve ":            "goes on until it is ended; serve_test.go runs it",
 	"warpmap compile ":                   "takes long; compile_test.go runs it",
