@@ -100,12 +100,12 @@ func (c *cxx) String() string {
 var cxxFlags = []string{"-std=c++17", "-shared", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti",
 	"-fno-threadsafe-statics", "-fno-strict-aliasing", "-fno-stack-protector", "-Wl,--as-needed", "-w", "-pipe"}
 
-// gccFlags leave out what takes -O1 time and gives the tests' kernels little: with the second half, whose flags older GCCs know, too, a program takes a
-// fifth less time to compile, and its kernels run for a tenth longer. With -Og programs compile sooner still, but run for twice as long.
+// gccFlags leave out what takes -O1 time and gives the tests' kernels little. With -Og these compile sooner still, but run
+// for twice as long.
 var gccFlags = []string{"-fno-tree-loop-optimize", "-fno-ivopts", "-fno-move-loop-invariants", "-fno-tree-slsr", "-fno-tree-sink",
 	"-fno-tree-dominator-opts", "-fno-tree-ccp", "-fno-tree-bit-ccp", "-fno-tree-pta", "-fno-tree-dse", "-fno-if-conversion", "-fno-if-conversion2",
 	"-fno-forward-propagate", "-fno-cprop-registers", "-fno-compare-elim", "-fno-dse", "-fno-shrink-wrap",
-	"-fno-tree-ch", "-fno-tree-sra", "-fno-tree-fre", "-fno-ipa-sra", "-fno-ipa-profile", "-fira-region=one", "-fdisable-rtl-combine"}
+	"-fno-tree-ch", "-fno-tree-sra", "-fno-tree-fre", "-fno-ipa-sra", "-fno-ipa-profile", "-fira-region=one"}
 
 // bareFlags link without the standard libraries, and leave out what unwinds: 30 milliseconds a program, of the tests' hundreds. What a kernel calls of
 // the C library is in this process; of the compiler's own, in bareLibrary.
