@@ -3,12 +3,19 @@ package warpmap_test
 import (
 	"errors"
 	"os"
+	"path"
+	"path/filepath"
+	"regexp"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/warpmap/warpmap"
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/planted"
 	"github.com/warpmap/warpmap/internal/testenv"
+	"github.com/warpmap/warpmap/internal/witness"
 	"github.com/warpmap/warpmap/shard"
 	"github.com/warpmap/warpmap/table"
 	"github.com/warpmap/warpmap/table/text"
@@ -95,6 +102,95 @@ func TestCompileAheadShard(t *testing.T) {
 	}
 	if now := compiled(t, dir); !slices.Equal(now, all) {
 		t.Errorf("%d programs were compiled ahead, and then there are %d", len(all), len(now))
+	}
+}
+
+var entryPoint = regexp.MustCompile(`(?m)^WARPMAP_KERNEL(?:_RESIDENT)?\((\w+),`)
+
+// largeKernels are the kernels of the sources for large batches, by the source's text, as "family/source kernel".
+func largeKernels(t *testing.T) map[string][]string {
+	t.Helper()
+	kernels := map[string][]string{}
+	for _, pattern := range []string{"*/stretch*.cu", "*/staged.cu"} {
+		paths, err := filepath.Glob(pattern)
+		if err != nil || len(paths) == 0 {
+			t.Fatalf("%s: %q, %v", pattern, paths, err)
+		}
+		for _, path := range paths {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, found := range entryPoint.FindAllStringSubmatch(string(text), -1) {
+				kernels[string(text)] = append(kernels[string(text)], filepath.ToSlash(path)+" "+found[1])
+			}
+			if kernels[string(text)] == nil {
+				t.Errorf("%s: no kernels", path)
+			}
+		}
+	}
+	return kernels
+}
+
+// Each table's kernels for large batches are compiled ahead, though nothing runs there that would bring it to need all of
+// them. Which kernels the compiler is asked for is what counts: their text is left out, for it would take minutes.
+func TestCompileAheadForLargeBatches(t *testing.T) {
+	kernels := largeKernels(t)
+	replaces := func(kernel string) bool { return strings.HasSuffix(kernel, "/stretch.cu insert_stretch") }
+	var mu sync.Mutex
+	sources := map[string][]string{} // the kernels of a program's source
+	asked := map[string]bool{}
+	planted.Text = func(program, _, text string) string {
+		mu.Lock()
+		defer mu.Unlock()
+		if of := kernels[text]; of != nil {
+			sources[program] = of
+		}
+		return "// " + program
+	}
+	witness.Compiles = func(program, kernel string) func() {
+		mu.Lock()
+		defer mu.Unlock()
+		asked[program] = true
+		for _, k := range sources[strings.TrimSuffix(program, "."+kernel)] {
+			if strings.HasSuffix(k, " "+kernel) {
+				asked[k] = true
+			}
+		}
+		return func() {}
+	}
+	t.Cleanup(func() { planted.Text, witness.Compiles = nil, nil })
+	single := []string{"stretch.cu", "staged.cu"}
+	for kind, files := range map[table.Kind][]string{
+		table.KindMap: single, table.KindSet: single, table.KindCounter: single,
+		table.KindMultiMap: {"stretch_multi.cu"}, table.KindBucketList: {"stretch_list.cu"}, table.KindMultiBucket: nil,
+	} {
+		if !testenv.Long() && (kind == table.KindSet || kind == table.KindCounter || kind == table.KindMultiBucket) {
+			continue
+		}
+		for _, family := range warpmap.Families(kind) {
+			if !testenv.Long() && (kind == table.KindMultiMap && family != warpmap.WarpCore || family == warpmap.GPH) {
+				continue // has none; has one, which large batches alone bring
+			}
+			clear(asked)
+			d, err := device.OpenAhead("sm_90", device.WithCache(t.TempDir()))
+			testenv.Require(t, "nvrtc", err)
+			if err := errors.Join(warpmap.CompileAhead[uint32, uint32](d, kind, family), d.Close()); err != nil {
+				t.Errorf("%v of %s: %v", kind, family, err)
+			}
+			for _, of := range kernels {
+				for _, kernel := range of {
+					from, file := path.Split(strings.Fields(kernel)[0])
+					want := from == string(family)+"/" && slices.Contains(files, file) && (kind != table.KindSet || !replaces(kernel))
+					if asked[kernel] != want {
+						t.Errorf("%v of %s: %s is compiled: %v, want %v", kind, family, kernel, asked[kernel], want)
+					}
+				}
+			}
+			if kind == table.KindMap && family == warpmap.WarpCore && !asked["distinct.distinct"] {
+				t.Error("no batch is so large that its distinct keys are counted")
+			}
+		}
 	}
 }
 

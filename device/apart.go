@@ -33,6 +33,10 @@ func (d *Device) ahead() bool {
 	return ahead && !witness.AsOnGPU
 }
 
+func init() {
+	witness.ForOthers = func(d any) bool { return d.(*Device).ahead() }
+}
+
 // single is a kernel that is compiled apart.
 type single struct {
 	began atomic.Bool // in the background

@@ -226,6 +226,9 @@ func (c *core) begin() error {
 	if err := c.compile(); err != nil {
 		return err
 	}
+	if c.cfg.staged() {
+		frame.AheadOfLate(c.frame.Device, c.loadStaged)
+	}
 	s := c.stepFor(int64(c.opts.Capacity))
 	if err := c.fits(s, int64(c.opts.Capacity)); err != nil && c.opts.MaxBytes == 0 {
 		return err

@@ -171,6 +171,9 @@ func (c config) check(cas128 bool) error {
 // stagedBytes is the shared memory of the copy of a bucket.
 func (c config) stagedBytes() int { return c.bucketBytes + filterBits/8 + fillBytes }
 
+// staged tells whether tables of these buckets have the kernels of staged.cu.
+func (c config) staged() bool { return c.layout != PackedLocked && c.slots() <= stagedSlots }
+
 // stagedLists is how a block's lists follow from its shared memory, and from the slots of its region: for so many rows each, of 16 bits. Half the
 // slots are enough for batches that replace pairs: a quarter of the buckets is full. In an empty table, fewer rows come to a bucket that is full: at a
 // load of 0.85, one in 12 where buckets have 8 slots, and one in 7 where they have 4.

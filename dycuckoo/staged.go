@@ -41,7 +41,7 @@ func (c *core) partitionParams(t Table) func(rows frame.Partition) any {
 func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b frame.Rows, empty bool) (taken int64, err error) {
 	s := &c.staged
 	shift := c.stretchesOf()
-	if c.cfg.layout == PackedLocked || c.cfg.slots() > stagedSlots || b.Flags != 0 || p.Rows.Attempt != 0 || shift < 1 || shift >= stretchBits {
+	if !c.cfg.staged() || b.Flags != 0 || p.Rows.Attempt != 0 || shift < 1 || shift >= stretchBits {
 		return 0, nil
 	}
 	fine, ok := s.rule.Fine(c.regions, b.N, c.capacity(), 1<<shift, 0)

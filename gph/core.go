@@ -244,6 +244,7 @@ func (c *core) compile() error {
 		device.Bind(m, "fill_old", &k.old.fill), device.Bind(m, "refine_old", &k.old.refine),
 		device.Bind(m, "find", &k.find), device.Bind(m, "erase", &k.erase), device.Bind(m, "export_pairs", &k.export),
 		c.compileShared())
+	frame.AheadOfLate(c.frame.Device, c.loadStretches)
 	return errors.Join(err, frame.AheadOfFinds(c.opts.Work, k.find))
 }
 

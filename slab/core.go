@@ -162,6 +162,9 @@ func (c *core) begin() (err error) {
 	c.frame.MaxBytes = c.opts.MaxBytes
 	c.regions = frame.RegionsFor(c.frame.Device.Info(), regionsFrom, regionRows)
 	c.stretch = stretchesFor(c.frame.Device.Info())
+	if c.cfg.stretches() {
+		frame.AheadOfLate(c.frame.Device, c.loadStretches)
+	}
 	buckets, units := c.sizes(int64(c.opts.Capacity))
 	if c.tooLarge(buckets, units) {
 		if buckets, units = c.largest(); buckets == 0 {

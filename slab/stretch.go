@@ -34,9 +34,12 @@ const bucketRows = 2
 // leftShare: on average, one row in so many at most is left over, so the grid for these is as for so many.
 const leftShare = 8
 
+// stretches tells whether tables of these keys and values have kernels for stretches.
+func (c config) stretches() bool { return !c.multi && c.valueBytes <= 8 }
+
 // worth tells whether a batch is to go in stretch by stretch.
 func (s *stretches) worth(c *core, b frame.Rows) bool {
-	if b.N < s.rule.MinRows || int64(c.base.Len()) < c.regions.MinBytes || c.cfg.valueBytes > 8 {
+	if b.N < s.rule.MinRows || int64(c.base.Len()) < c.regions.MinBytes {
 		return false
 	}
 	return c.cfg.spilled(c.live()+b.N, c.buckets())-c.cfg.spilled(c.live(), c.buckets()) <= b.N/s.leftMost
@@ -74,7 +77,7 @@ func (c *core) insertStretches(st *device.Stream, k device.Kernel[insertParams],
 	s := &c.stretch
 	insert, left := &s.replacing, c.kernel.left
 	switch {
-	case c.cfg.multi || p.Rows.Attempt != 0 || p.NoSlabs != 0 || b.Flags != 0 || b.Out != 0 || b.When != 0 || b.Ordered:
+	case !c.cfg.stretches() || p.Rows.Attempt != 0 || p.NoSlabs != 0 || b.Flags != 0 || b.Out != 0 || b.When != 0 || b.Ordered:
 		return 0, nil
 	case k == c.kernel.insertNew:
 		insert, left = &s.adding, c.kernel.leftNew

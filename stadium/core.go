@@ -144,6 +144,12 @@ func (c *core) begin() error {
 	info := c.frame.Device.Info()
 	c.staged.rule = frame.StretchesFor(info, 16, int64(info.Multiprocessors))
 	c.stretch = stretches{rule: frame.StretchesFor(info, 8, int64(info.Multiprocessors)), bytes: stretchBytes, larger: stretchLarger, listed: stretchListed}
+	if c.cfg.stretches() {
+		frame.AheadOfLate(c.frame.Device, c.loadStretches)
+	}
+	if c.cfg.staged() {
+		frame.AheadOfLate(c.frame.Device, c.loadStaged)
+	}
 	if c.room, err = c.roomFor(); err != nil {
 		return err
 	}

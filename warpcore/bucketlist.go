@@ -160,6 +160,9 @@ func (l *lists) begin() error {
 	if err := l.compile(); err != nil {
 		return err
 	}
+	if l.keys.cfg.listStretchWindows(l.keys.stretch.bytes) > 0 {
+		frame.AheadOfLate(l.frame().Device, l.loadStretches)
+	}
 	pairs := int64(l.opts.Capacity)
 	side := windowsFor(sideSlots, l.keys.cfg.window)
 	plan := func(pairs int64) (windows, places, bytes int64) {

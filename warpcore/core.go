@@ -240,6 +240,9 @@ func (c *core) begin() (err error) {
 	if err := c.compile(); err != nil {
 		return err
 	}
+	if c.cfg.stretchWindows(1, c.stretch.bytes, false) > 0 {
+		frame.AheadOfLate(c.frame.Device, c.loadStretches)
+	}
 	windows := c.windowsForPairs(int64(c.opts.Capacity))
 	side := windowsFor(sideSlots, c.cfg.window)
 	if c.opts.MaxBytes > 0 && c.bytes(windows, side) > c.opts.MaxBytes {

@@ -10,6 +10,7 @@ import (
 	"unsafe"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/witness"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -613,6 +614,17 @@ func AheadOfFinds(w table.Work, find interface{ Ahead() error }) error {
 	return find.Ahead()
 }
 
+// AheadOfLate loads a table's kernels for large batches at once on a device that compiles for GPUs of others. Nothing
+// runs there: tables stay empty, so that some are never moved, and nobody learns how many keys a batch has.
+func AheadOfLate(d *device.Device, load func() bool) {
+	if ahead(d) {
+		load()
+	}
+}
+
+// ahead tells whether a device compiles for GPUs of others, in the background: Device.Ready waits, and tells what is wrong.
+func ahead(d *device.Device) bool { return d.Info().CUDA() && witness.ForOthers(d) }
+
 // Late are kernels that are compiled when they are first needed, and that a table can do without.
 type Late struct{ asked, loaded bool }
 
@@ -624,7 +636,7 @@ func (l *Late) Load(d *device.Device, program func() *device.Program, bind func(
 		if err == nil {
 			err = bind(m)
 		}
-		if err == nil {
+		if err == nil && !ahead(d) {
 			err = m.Ready()
 		}
 		l.asked, l.loaded = true, err == nil

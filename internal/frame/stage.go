@@ -465,7 +465,7 @@ func (b *staged) copyNow(dst, src []byte, past bool) {
 
 // borrow gives the columns' addresses on the CPU device, where Go slices are device memory already; false on a GPU.
 func borrow(d *device.Device, cols []Column) (addr []uint64, ok bool) {
-	if d.Info().CUDA() {
+	if d.Info().CUDA() && !ahead(d) { // a device that compiles for others has the host's memory, and large batches come whole
 		return nil, false
 	}
 	addr = make([]uint64, 0, len(cols))

@@ -1,4 +1,4 @@
-// Package witness tells tests what is compiled, and when.
+// Package witness tells tests what is compiled, and when; and the frame, for whom.
 package witness
 
 // Compiles, where a test has set it, is called when a compiler begins with a program, or with one of its kernels alone,
@@ -7,6 +7,10 @@ var Compiles func(program, kernel string) (done func())
 
 // AsOnGPU makes a device of device.OpenAhead compile what a GPU would, and no kernel beside.
 var AsOnGPU bool
+
+// ForOthers tells whether a device, a *device.Device, compiles for others, and every kernel that they may launch. Package
+// device sets it, for the frame, and for nobody else.
+var ForOthers func(d any) bool
 
 // Begin tells of a program, or of one of its kernels where kernel is not empty.
 func Begin(program, kernel string) (done func()) {
