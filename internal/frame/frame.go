@@ -122,14 +122,18 @@ func (f *Frame) Writing(st *device.Stream, queue func(st *device.Stream) error) 
 	})
 }
 
-// writing does what Writing does. A call that is refused breaks the table once queue has set begun.
+// writing does what Writing does. A call that is refused breaks the table once queue has set begun. So does a kernel that
+// cannot be loaded behind one that was launched; the first of an operation does not, and can be tried again.
 func (f *Frame) writing(st *device.Stream, begun *bool, queue func(st *device.Stream) error) error {
 	return f.Locked(func() error {
+		var launches uint64 // of all tables of the device: breaking is on the safe side
 		err := f.alone(st, func(st *device.Stream) error {
 			f.changes++
+			launches = f.Device.Launches()
 			return queue(st)
 		})
-		if call := (*device.CallError)(nil); *begun && errors.As(err, &call) {
+		if err != nil && *begun && (errors.As(err, new(*device.CallError)) ||
+			errors.As(err, new(interface{ Unloaded() })) && f.Device.Launches() > launches) {
 			f.broken = &device.CallError{Broken: true,
 				Err: fmt.Errorf("%s: a change broke off in the middle, make a new table: %w", f.Family, err)}
 			return f.broken
