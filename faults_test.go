@@ -165,8 +165,8 @@ func refused(err error) bool {
 }
 
 // faulty are the sites at which a table's calls fail one by one; those of memory are TestEachAllocationFails's.
-var faulty = []faults.Site{faults.Launch, faults.CopyIn, faults.CopyOut, faults.CopyWithin, faults.Stream, faults.Event,
-	faults.Sync}
+var faulty = []faults.Site{faults.Load, faults.Launch, faults.CopyIn, faults.CopyOut, faults.CopyWithin, faults.Stream,
+	faults.Event, faults.Sync}
 
 // makesScarce makes a table that is half filled.
 type makesScarce = func(d *device.Device) (scarce, held, error)
@@ -483,4 +483,40 @@ func atRandom(t *testing.T, d *device.Device, make makesScarce, seed uint64) {
 	if live := d.Live(); len(live) > atFirst {
 		t.Fatalf("seed %d, %s: %v stays behind", seed, strings.Join(steps, ", "), live)
 	}
+}
+
+// A kernel that cannot be loaded, since it is compiled when it is first launched, breaks a table if the operation has
+// launched others before. If it is the operation's first, the table stays as it is.
+func TestKernelsThatDoNotLoad(t *testing.T) {
+	eachTable(map[string]table.Options{"": {Seed: 3}}, func(what string, make makesScarce) {
+		if !strings.HasPrefix(what, "map/") {
+			return
+		}
+		t.Run(what, func(t *testing.T) {
+			d := open(t, "cpu")
+			first, _, err := make(d)
+			must(t, err)
+			must(t, first.close())
+			for i, op := range first.ops {
+				if op.name != "Insert" && op.name != "Delete" {
+					continue
+				}
+				s, h, err := make(d)
+				must(t, err)
+				var calls faults.Counter
+				faults.Set(d, calls.Order)
+				err = s.ops[i].do(h)
+				faults.Set(d, nil)
+				must(t, err)
+				done, err := s.all()
+				must(t, errors.Join(err, s.close()))
+				for n := int64(1); n <= min(4, calls.Count(faults.Load)); n++ {
+					c := &faults.Counter{Site: faults.Load, N: n, Outcome: faults.Fails}
+					if callFails(t, d, make, i, done, c) && n == 1 {
+						t.Errorf("%s: the first kernel does not load, and breaks the table", op.name)
+					}
+				}
+			}
+		})
+	})
 }

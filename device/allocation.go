@@ -2,6 +2,7 @@ package device
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"path"
 	"reflect"
@@ -205,7 +206,13 @@ func (a *allocation) freeAfter(streams []*Stream) error {
 		}
 		var passed uintptr
 		if a.pooled && d.cfg.memory > 0 {
-			if passed, err = d.newEvent(); err != nil {
+			if passed, err = d.newEvent(); errors.As(err, new(*CallError)) {
+				err = nil // callers that free do not try again: what nothing uses needs no event
+				for _, st := range of {
+					err = firstErr(err, d.syncStream(st))
+				}
+			}
+			if err != nil {
 				a.freed.Store(false)
 				return err
 			}

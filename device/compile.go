@@ -407,6 +407,14 @@ func (k AnyKernel) Launch(st *Stream, grid Grid, p any) error {
 	return k.k.launch(st, grid, v.UnsafePointer())
 }
 
+// unloadedError is of a launch for which the kernel could not be compiled or loaded. Whoever has launched others before,
+// which belong together, asks for its method.
+type unloadedError struct{ err error }
+
+func (e *unloadedError) Error() string { return e.err.Error() }
+func (e *unloadedError) Unwrap() error { return e.err }
+func (e *unloadedError) Unloaded()     {}
+
 func (k *function) launch(st *Stream, grid Grid, p unsafe.Pointer) error {
 	switch {
 	case k == nil:
@@ -419,8 +427,11 @@ func (k *function) launch(st *Stream, grid Grid, p unsafe.Pointer) error {
 		return err
 	}
 	e, err := k.entry()
+	if err == nil && faults.Any() { // a test may have it that the kernel was not there yet, and does not load
+		err = d.do(func() error { return d.met(faults.Load, 0) })
+	}
 	if err != nil {
-		return err
+		return &unloadedError{err}
 	}
 	if grid.Blocks < 1 || grid.Blocks > 1<<31-1 || grid.Threads < 32 || grid.Threads > e.threads || grid.Threads%32 != 0 {
 		return fmt.Errorf("kernel %s: a grid of %d blocks of %d threads (want 1 to 2³¹-1 blocks of 32, 64, … %d)", k.name, grid.Blocks, grid.Threads, e.threads)

@@ -88,9 +88,9 @@ func (e *FaultError) Error() string {
 // as a launch for which it had no memory of its own. Nothing of that call is done, and the device goes on.
 type CallError struct {
 	Err error // what the driver said
-	// Broken says that the call was in the middle of a change to a table, of which nobody knows now what it holds. From
-	// then on all operations of the table but Close return this error: make a new table. Otherwise no table has changed
-	// by the call.
+	// Broken says that the call was in the middle of a change to a table, of which nobody knows now what it holds, or
+	// that a kernel was, which could not be compiled or loaded. From then on all operations of the table but Close
+	// return this error: make a new table. Otherwise no table has changed by the call.
 	Broken bool
 }
 

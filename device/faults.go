@@ -38,7 +38,7 @@ func (d *Device) refusal(site faults.Site, bytes int64) error {
 	case d.infos.CUDA(): // the driver needs memory of its own for whatever it queues
 		call := map[faults.Site]string{faults.Launch: "cuLaunchKernel", faults.CopyIn: "cuMemcpyHtoDAsync", faults.CopyOut: "cuMemcpyDtoHAsync",
 			faults.CopyWithin: "cuMemcpyDtoDAsync", faults.PeerCopy: "cuMemcpyPeerAsync", faults.Stream: "cuStreamCreate",
-			faults.Event: "cuEventRecord", faults.Sync: "cuStreamSynchronize"}[site]
+			faults.Event: "cuEventRecord", faults.Sync: "cuStreamSynchronize", faults.Load: "cuModuleLoadData"}[site]
 		return fmt.Errorf("%s: %w", d.infos.Name,
 			&cu.Error{Call: call, Code: cu.ErrorOutOfMemory, Name: "CUDA_ERROR_OUT_OF_MEMORY", Text: "out of memory"})
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/faults"
 	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/internal/tabletest"
 	"github.com/warpmap/warpmap/internal/testenv"
@@ -266,6 +267,60 @@ func TestSetOperationsBesideOneAnother(t *testing.T) {
 		if err := op(nil); err == nil {
 			t.Error("no set: no error")
 		}
+	}
+}
+
+// A set stays whole beside one that is broken, whichever of both is the older, and both break where a change of both
+// breaks off.
+func TestSetOperationsBesideABrokenSet(t *testing.T) {
+	d := openCPU(t)
+	launches := func(n int64) { // from the n-th on they fail
+		faults.Set(d, (&faults.Counter{Site: faults.Launch, N: n, Rest: true, Outcome: faults.Fails}).Order)
+	}
+	defer faults.Set(d, nil)
+	broken := func(err error) bool {
+		call := (*device.CallError)(nil)
+		return errors.As(err, &call) && call.Broken
+	}
+	var sets [3]*Set[uint32]
+	for i := range sets {
+		s, err := NewSet[uint32](d, Options{})
+		must(t, err)
+		defer s.Close()
+		_, err = s.Insert(sequence(10*i, 100), nil)
+		must(t, err)
+		sets[i] = s
+	}
+	older, bad, newer := sets[0], sets[1], sets[2]
+	launches(1)
+	_, err := bad.Insert(sequence(0, 100), nil)
+	faults.Set(d, nil)
+	if !broken(err) {
+		t.Fatalf("an insert without a launch: %v", err)
+	}
+	for _, s := range []*Set[uint32]{older, newer} {
+		for _, op := range []func(*Set[uint32]) error{s.Union, s.Intersect, s.Subtract} {
+			if err := op(bad); !broken(err) {
+				t.Errorf("with a broken set: %v", err)
+			}
+		}
+		for _, op := range []func(*Set[uint32]) error{bad.Union, bad.Intersect, bad.Subtract} {
+			if err := op(s); !broken(err) {
+				t.Errorf("of a broken set: %v", err)
+			}
+		}
+		if n, err := s.Len(); n != 100 || err != nil {
+			t.Errorf("beside a broken set: %d keys, %v", n, err)
+		}
+		must(t, s.Check())
+	}
+	launches(2)
+	err = older.Union(newer)
+	faults.Set(d, nil)
+	_, first := older.Len()
+	_, then := newer.Len()
+	if !broken(err) || !broken(first) || !broken(then) {
+		t.Errorf("a union that broke off: %v; %v; %v", err, first, then)
 	}
 }
 

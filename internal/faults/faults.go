@@ -17,6 +17,7 @@ type Site int
 const (
 	Alloc      Site = iota // device memory: of Make and its like, and of a Range
 	HostAlloc              // pinned host memory
+	Load                   // of a kernel that is not there yet, which any may be that is launched
 	Launch                 // of a kernel
 	CopyIn                 // from the host
 	CopyOut                // to the host
@@ -30,7 +31,7 @@ const (
 )
 
 func (s Site) String() string {
-	return []string{"alloc", "host alloc", "launch", "copy in", "copy out", "copy within", "peer copy", "stream", "event", "sync", "nccl"}[s]
+	return []string{"alloc", "host alloc", "load", "launch", "copy in", "copy out", "copy within", "peer copy", "stream", "event", "sync", "nccl"}[s]
 }
 
 // OfNCCL is what Set takes in place of a device, for the calls of the library.

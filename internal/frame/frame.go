@@ -116,14 +116,25 @@ func (f *Frame) ReadingSeen(look func(*device.Stream) (int64, error), queue func
 
 // Writing runs queue with the lock held: it puts work on the stream (nil: the device's own) that changes the table.
 func (f *Frame) Writing(st *device.Stream, queue func(st *device.Stream) error) error {
+	begun := false
+	return f.writing(st, &begun, func(st *device.Stream) error {
+		begun = true
+		return queue(st)
+	})
+}
+
+// writing does what Writing does. A call that is refused breaks the table once queue has set begun. So does a kernel that
+// cannot be loaded behind one that was launched; the first of an operation does not, and can be tried again.
+func (f *Frame) writing(st *device.Stream, begun *bool, queue func(st *device.Stream) error) error {
 	return f.Locked(func() error {
-		begun := false
+		var launches uint64 // of all tables of the device: breaking is on the safe side
 		err := f.alone(st, func(st *device.Stream) error {
-			begun = true
 			f.changes++
+			launches = f.Device.Launches()
 			return queue(st)
 		})
-		if call := (*device.CallError)(nil); begun && errors.As(err, &call) {
+		if err != nil && *begun && (errors.As(err, new(*device.CallError)) ||
+			errors.As(err, new(interface{ Unloaded() })) && f.Device.Launches() > launches) {
 			f.broken = &device.CallError{Broken: true,
 				Err: fmt.Errorf("%s: a change broke off in the middle, make a new table: %w", f.Family, err)}
 			return f.broken
@@ -152,11 +163,15 @@ func (f *Frame) WritingBoth(other *Frame, st *device.Stream, queue func(st *devi
 	if other.opened < f.opened {
 		first, then = other, f
 	}
-	return first.Writing(st, func(st *device.Stream) error {
+	begun := false // not before both are held: one that is broken already does not break the other
+	return first.writing(st, &begun, func(st *device.Stream) error {
 		if f.Device != other.Device {
 			return fmt.Errorf("%s: the two tables are on different devices, %v and %v", f.Family, f.Device, other.Device)
 		}
-		return then.Writing(st, queue)
+		return then.writing(st, &begun, func(st *device.Stream) error {
+			begun = true
+			return queue(st)
+		})
 	})
 }
 
