@@ -215,6 +215,8 @@ func (c *cluster) len() (n int, err error) {
 	return n, err
 }
 
+func (c *cluster) ownLen() (int, error) { return c.len() }
+
 // held is len for who holds the lock.
 func (c *cluster) held() (n int, err error) {
 	lens := make([]int, len(c.members))
