@@ -327,15 +327,16 @@ func (c *cluster) close() error {
 	})
 }
 
-// settle waits for all that exchanges have queued; what went wrong there shows where it is waited for next.
-func (c *cluster) settle() {
+// settle waits for all that exchanges have queued, and tells what went wrong there.
+func (c *cluster) settle() (err error) {
 	for _, m := range c.members {
 		for _, st := range []*device.Stream{m.ahead, m.split, m.work} {
 			if st != nil {
-				st.Sync()
+				err = errors.Join(err, st.Sync())
 			}
 		}
 	}
+	return frame.OneLine(err)
 }
 
 func (c *cluster) export(do func(i int) error) error {

@@ -92,8 +92,7 @@ func (c *cluster) findAllOn(at int, sources []source, l listing) (offsets device
 	own, s := c.members[at], sources[at]
 	var counts device.Slice[uint32]
 	defer func() {
-		c.settle()
-		err = errors.Join(err, counts.Free())
+		err = errors.Join(err, c.settle(), counts.Free()) // a device may be lost that was to send values
 		if err != nil {
 			offsets.Free()
 			values.Free()
