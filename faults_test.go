@@ -16,6 +16,7 @@ import (
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/faults"
 	"github.com/warpmap/warpmap/internal/testenv"
+	"github.com/warpmap/warpmap/shard"
 	"github.com/warpmap/warpmap/table"
 	"github.com/warpmap/warpmap/table/snapshot"
 )
@@ -204,8 +205,8 @@ func breaks(s scarce, op string, err error) bool {
 }
 
 // saysSo returns what is wrong with a table that said that it is broken.
-func saysSo(d *device.Device, s scarce) error {
-	before := d.Launches()
+func saysSo(ds []*device.Device, s scarce) error {
+	before := launches(ds)
 	for _, op := range s.ops {
 		if ofTwo(op.name) {
 			continue
@@ -217,7 +218,7 @@ func saysSo(d *device.Device, s scarce) error {
 	if err := s.check(); !isBroken(err) {
 		return fmt.Errorf("Check of a table that is broken: %v", err)
 	}
-	if n := d.Launches() - before; n > 0 {
+	if n := launches(ds) - before; n > 0 {
 		return fmt.Errorf("a table that is broken launches %d kernels", n)
 	}
 	return nil
@@ -235,17 +236,50 @@ func TestEachCallFails(t *testing.T) {
 				t.Run(what, func(t *testing.T) {
 					testenv.Turn(t)
 					t.Parallel()
-					eachCall(t, name, make)
+					with := withMore(make)
+					eachCall(t, []string{name}, faulty, func(ds []*device.Device) (scarce, held, error) { return with(ds[0]) })
 				})
 			})
 		})
 	}
 }
 
-func eachCall(t *testing.T, name string, short makesScarce) {
-	make := withMore(short)
-	d, r := open(t, name), chance(t, 0)
-	first, _, err := make(d)
+// makesOver makes a table that is half filled on one device, or over several.
+type makesOver = func(ds []*device.Device) (scarce, held, error)
+
+// order is what is set for all devices of a table.
+func order(ds []*device.Device, o faults.Order) {
+	for _, d := range ds {
+		faults.Set(d, o)
+	}
+}
+
+// alive is what there is on all of the devices.
+func alive(ds []*device.Device) (all []string) {
+	for _, d := range ds {
+		for _, a := range d.Live() {
+			all = append(all, fmt.Sprintf("%s: %v", d.Info().Name, a))
+		}
+	}
+	return all
+}
+
+// launches is how many kernels the devices have been given.
+func launches(ds []*device.Device) (n int64) {
+	for _, d := range ds {
+		n += int64(d.Launches())
+	}
+	return n
+}
+
+// eachCall has calls of a table on the named devices fail, of any of them.
+func eachCall(t *testing.T, names []string, sites []faults.Site, make makesOver) {
+	var ds []*device.Device
+	for _, name := range names {
+		ds = append(ds, open(t, name))
+	}
+	r := chance(t, 0)
+	first, _, err := make(ds)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -256,27 +290,31 @@ func eachCall(t *testing.T, name string, short makesScarce) {
 			continue
 		}
 		// What the operation does where nothing fails.
-		s, old, err := make(d)
+		s, old, err := make(ds)
 		must(t, err)
 		var calls faults.Counter
-		faults.Set(d, calls.Order)
+		order(ds, calls.Order)
 		err = s.ops[i].do(old)
-		faults.Set(d, nil)
+		order(ds, nil)
 		must(t, err)
 		done, err := s.all()
 		must(t, errors.Join(err, s.close()))
-		for _, site := range faulty {
-			for n := int64(1); n <= calls.Count(site); n++ {
+		for _, site := range sites {
+			step := int64(1)
+			if len(ds) > 1 { // whose calls are many, and alike
+				step += calls.Count(site) / 6
+			}
+			for n := 1 + int64(i)%step; n <= calls.Count(site); n += step {
 				if !testenv.Long() { // one of them
 					n = 1 + r.Int64N(calls.Count(site))
 				}
 				ways++
-				if callFails(t, d, make, i, done, &faults.Counter{Site: site, N: n, Outcome: faults.Fails}) {
+				if callFails(t, ds, make, i, done, &faults.Counter{Site: site, N: n, Outcome: faults.Fails}) {
 					broke++
 				}
 				if testenv.Long() || r.IntN(6) == 0 {
 					for _, outcome := range testenv.Some([]faults.Outcome{faults.Lately, faults.Breaks}, 1) {
-						callBreaks(t, name, make, i, &faults.Counter{Site: site, N: n, Outcome: outcome})
+						callBreaks(t, names, make, i, &faults.Counter{Site: site, N: n, Outcome: outcome})
 						ways++
 					}
 				}
@@ -289,9 +327,9 @@ func eachCall(t *testing.T, name string, short makesScarce) {
 	t.Logf("%d calls failed, or broke the device; %d broke the table", ways, broke)
 }
 
-func callFails(t *testing.T, d *device.Device, make makesScarce, i int, done held, c *faults.Counter) (broke bool) {
-	atFirst := len(d.Live())
-	s, h, err := make(d)
+func callFails(t *testing.T, ds []*device.Device, make makesOver, i int, done held, c *faults.Counter) (broke bool) {
+	atFirst := len(alive(ds))
+	s, h, err := make(ds)
 	must(t, err)
 	op := s.ops[i]
 	wrong := func(format string, args ...any) {
@@ -302,14 +340,14 @@ func callFails(t *testing.T, d *device.Device, make makesScarce, i int, done hel
 	for k, v := range h {
 		old[k] = slices.Clone(v)
 	}
-	faults.Set(d, c.Order)
+	order(ds, c.Order)
 	err = inTime(t, op.name, func() error { return op.do(h) })
-	faults.Set(d, nil)
+	order(ds, nil)
 	if err != nil && !refused(err) {
 		wrong("%v", err)
 	}
 	if broke = breaks(s, op.name, err); broke {
-		if e := saysSo(d, s); e != nil {
+		if e := saysSo(ds, s); e != nil {
 			wrong("%v; %v", err, e)
 		}
 	} else {
@@ -338,56 +376,72 @@ func callFails(t *testing.T, d *device.Device, make makesScarce, i int, done hel
 	if e := s.close(); e != nil {
 		wrong("%v; Close: %v", err, e)
 	}
-	if live := d.Live(); len(live) > atFirst {
-		wrong("%v; %v stays behind", err, live)
+	if now := alive(ds); len(now) > atFirst {
+		wrong("%v; %v stays behind", err, now)
 	}
 	return broke
 }
 
-func callBreaks(t *testing.T, name string, make makesScarce, i int, c *faults.Counter) {
-	d, err := device.Open(name)
-	must(t, err)
-	s, h, err := make(d)
+func callBreaks(t *testing.T, names []string, make makesOver, i int, c *faults.Counter) {
+	var ds []*device.Device
+	closing := func() (err error) {
+		for _, d := range ds {
+			err = errors.Join(err, d.Close())
+		}
+		return err
+	}
+	for _, name := range names {
+		d, err := device.Open(name)
+		must(t, err)
+		ds = append(ds, d)
+	}
+	s, h, err := make(ds)
 	must(t, err)
 	wrong := func(format string, args ...any) {
 		t.Helper()
 		t.Fatalf("%s, call %d of %v %v: %s", s.ops[i].name, c.N, c.Site, c.Outcome, fmt.Sprintf(format, args...))
 	}
 	lost := func(err error) bool { return errors.As(err, new(*device.FaultError)) }
-	faults.Set(d, c.Order)
+	order(ds, c.Order)
 	err = inTime(t, s.ops[i].name, func() error { return s.ops[i].do(h) })
-	faults.Set(d, nil)
+	order(ds, nil)
 	if !c.Met() { // an operation makes a few calls more or less, by what its threads did
-		must(t, errors.Join(err, s.close(), d.Close()))
+		must(t, errors.Join(err, s.close(), closing()))
 		return
 	}
 	if !lost(err) && (err != nil || c.Outcome != faults.Lately) {
 		wrong("%v", err)
 	}
-	before := d.Launches()
-	for _, op := range s.ops {
+	before := launches(ds)
+	for i, op := range s.ops {
 		err := inTime(t, op.name, func() error { return op.do(h) })
 		if !lost(err) && !(err == nil && op.name == "Shrink") { // not all can
 			wrong("afterwards, %s: %v", op.name, err)
+		}
+		if i == 0 && len(ds) > 1 { // by now the table knows, and until then its other devices may go on
+			before = launches(ds)
 		}
 	}
 	if err := s.check(); !lost(err) {
 		wrong("Check: %v", err)
 	}
-	if _, _, err := make(d); !lost(err) {
+	if n := launches(ds) - before; n > 0 {
+		wrong("%d kernels are launched afterwards", n)
+	}
+	if _, _, err := make(ds); !lost(err) {
 		wrong("New: %v", err)
 	}
-	if n := d.Launches() - before; n > 0 {
-		wrong("%d kernels are launched afterwards", n)
+	if n := launches(ds) - before; n > 0 && len(ds) == 1 {
+		wrong("New launches %d kernels", n)
 	}
 	if err := inTime(t, "Close", s.close); err != nil && !lost(err) {
 		wrong("Close: %v", err)
 	}
-	if err := inTime(t, "the device's Close", d.Close); err != nil && !lost(err) {
+	if err := inTime(t, "the device's Close", closing); err != nil && !lost(err) {
 		wrong("the device's Close: %v", err)
 	}
-	if live := d.Live(); len(live) > 0 {
-		wrong("%v stays behind", live)
+	if now := alive(ds); len(now) > 0 {
+		wrong("%v stays behind", now)
 	}
 }
 
@@ -439,7 +493,7 @@ func atRandom(t *testing.T, d *device.Device, make makesScarce, seed uint64) {
 			wrong("not what is promised")
 		}
 		if breaks(s, op.name, err) {
-			if e := saysSo(d, s); e != nil {
+			if e := saysSo([]*device.Device{d}, s); e != nil {
 				wrong("%v", e)
 			}
 			must(t, s.close())
@@ -512,11 +566,55 @@ func TestKernelsThatDoNotLoad(t *testing.T) {
 				must(t, errors.Join(err, s.close()))
 				for n := int64(1); n <= min(4, calls.Count(faults.Load)); n++ {
 					c := &faults.Counter{Site: faults.Load, N: n, Outcome: faults.Fails}
-					if callFails(t, d, make, i, done, c) && n == 1 {
+					if callFails(t, []*device.Device{d}, func(ds []*device.Device) (scarce, held, error) { return make(ds[0]) }, i, done, c) && n == 1 {
 						t.Errorf("%s: the first kernel does not load, and breaks the table", op.name)
 					}
 				}
 			}
 		})
 	})
+}
+
+// The same over three devices: calls of any of them fail, also copies from one to another, and with them the table's
+// other parts have to do. Where one of the devices is lost, every call of the table says so.
+func TestEachCallOfShardsFails(t *testing.T) {
+	names := []string{"cpu:0", "cpu:1", "cpu:2"}
+	for _, copies := range testenv.Some([]bool{true, false}, 1) {
+		o := shard.Options{Options: table.Options{Seed: 3}, Piece: 300, Copies: copies}
+		run := func(what string, make makesOver) {
+			t.Run(fmt.Sprintf("%s/copies=%t", what, copies), func(t *testing.T) {
+				testenv.Turn(t)
+				t.Parallel()
+				eachCall(t, names, append(slices.Clip(faulty), faults.PeerCopy), make)
+			})
+		}
+		for _, family := range testenv.Some([]table.Family{warpmap.Slab, warpmap.WarpCore}, 1) {
+			run(fmt.Sprintf("map/%s", family), func(ds []*device.Device) (s scarce, h held, err error) {
+				m, err := shard.NewMap(ds, o, func(d *device.Device, o table.Options) (table.Map[uint32, uint32], error) {
+					return warpmap.New[uint32, uint32](d, family, o)
+				})
+				if err != nil {
+					return s, nil, err
+				}
+				if s = scarceMap(ds[0], m); family == warpmap.WarpCore { // has no mixed batches
+					s.ops = slices.DeleteFunc(s.ops, func(op scarceOp) bool { return op.name == "Mixed" })
+				}
+				h, err = fill(s, m.Insert, func(keys []uint32) error { _, err := m.Delete(keys, nil); return err })
+				return s, h, err
+			})
+		}
+		for _, family := range testenv.Some([]table.Family{warpmap.WarpCore, warpmap.Slab}, 1) {
+			run(fmt.Sprintf("multimap/%s", family), func(ds []*device.Device) (s scarce, h held, err error) {
+				m, err := shard.NewMultiMap(ds, o, func(d *device.Device, o table.Options) (table.MultiMap[uint32, uint32], error) {
+					return warpmap.NewMultiMap[uint32, uint32](d, family, o)
+				})
+				if err != nil {
+					return s, nil, err
+				}
+				s = scarceMultiMap(ds[0], m, false)
+				h, err = fill(s, m.Insert, func(keys []uint32) error { _, err := m.Delete(keys, nil); return err })
+				return s, h, err
+			})
+		}
+	}
 }

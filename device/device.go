@@ -90,7 +90,8 @@ type CallError struct {
 	Err error // what the driver said
 	// Broken says that the call was in the middle of a change to a table, of which nobody knows now what it holds, or
 	// that a kernel was, which could not be compiled or loaded. From then on all operations of the table but Close
-	// return this error: make a new table. Otherwise no table has changed by the call.
+	// return this error: make a new table. Otherwise no table has changed by the call; but of several devices, some may
+	// have done their part of a batch, each key wholly.
 	Broken bool
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -186,7 +187,24 @@ func (c *cluster) locked(do func() error) error {
 		c.lost = fmt.Errorf("%s: %s is lost, and the pairs there with it: %w", family, fault.Device, err)
 		return c.lost
 	}
+	if broken(err) { // one part of the table, without which the others must not change
+		c.lost = &device.CallError{Broken: true, Err: fmt.Errorf("%s: %w", family, err)}
+		return c.lost
+	}
 	return err
+}
+
+// broken tells whether the table of one of the devices is, of which several may have errors.
+func broken(err error) bool {
+	switch e := err.(type) {
+	case *device.CallError:
+		return e.Broken || broken(e.Err)
+	case interface{ Unwrap() error }:
+		return broken(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		return slices.ContainsFunc(e.Unwrap(), broken)
+	}
+	return false
 }
 
 func (c *cluster) family() table.Family { return c.members[0].table.Family() }
@@ -214,6 +232,8 @@ func (c *cluster) len() (n int, err error) {
 	err = c.locked(func() error { n, err = c.held(); return err })
 	return n, err
 }
+
+func (c *cluster) ownLen() (int, error) { return c.len() }
 
 // held is len for who holds the lock.
 func (c *cluster) held() (n int, err error) {
@@ -307,15 +327,16 @@ func (c *cluster) close() error {
 	})
 }
 
-// settle waits for all that exchanges have queued; what went wrong there shows where it is waited for next.
-func (c *cluster) settle() {
+// settle waits for all that exchanges have queued, and tells what went wrong there.
+func (c *cluster) settle() (err error) {
 	for _, m := range c.members {
 		for _, st := range []*device.Stream{m.ahead, m.split, m.work} {
 			if st != nil {
-				st.Sync()
+				err = errors.Join(err, st.Sync())
 			}
 		}
 	}
+	return frame.OneLine(err)
 }
 
 func (c *cluster) export(do func(i int) error) error {

@@ -110,9 +110,9 @@
 //
 // Calls are collective: every member makes the same calls in the same order, each with its own batch, which may be
 // empty. If calls differ, or something is wrong with one member's batch, all members get an error. If a member is gone
-// or gives up, all others are told its name at once, and what waits for it is aborted. Only All, Chunks, Devices,
-// Steps, Family and Close are not collective: they concern a member's own part. `warpmap launch` starts such processes
-// on one host; torchrun, mpirun and srun do so on many.
+// or gives up, all others are told its name at once, and what waits for it is aborted. Only All, Chunks, OwnLen,
+// Devices, Steps, Family and Close are not collective: they concern a member's own part. `warpmap launch` starts such
+// processes on one host; torchrun, mpirun and srun do so on many.
 //
 // In the independent mode each member's inserts stay with it, Go slices included, and their rows are not sent. Calls
 // are collective all the same, so that all members hear of errors. Look-ups and deletions send all keys to all members,

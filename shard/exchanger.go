@@ -45,6 +45,7 @@ type exchanger interface {
 	steps() Steps
 	family() table.Family
 	len() (int, error)
+	ownLen() (int, error)
 	clear() error
 	statsEach() ([]table.Stats, error)
 	grow(n int) error
@@ -92,6 +93,10 @@ func (h handle) Family() table.Family { return h.x.family() }
 
 // Len counts what the table holds, on all devices. It waits for what is queued. Over members it is collective.
 func (h handle) Len() (int, error) { return h.x.len() }
+
+// OwnLen counts what All and Chunks give: over members this member's part, and else what Len counts. It is not
+// collective.
+func (h handle) OwnLen() (int, error) { return h.x.ownLen() }
 
 // Clear empties the table on every device and keeps the capacity. It queues. Over members it is collective.
 func (h handle) Clear() error { return h.x.clear() }

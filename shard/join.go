@@ -146,7 +146,7 @@ func (m *Member) named(err error) error {
 	if err == nil || m.meeting == nil || errors.As(err, new(*rendezvous.GoneError)) {
 		return err
 	}
-	if errors.Is(err, nccl.ErrAborted) || errors.As(err, new(*nccl.Error)) {
+	if failed := (*nccl.Error)(nil); errors.Is(err, nccl.ErrAborted) || errors.As(err, &failed) && failed.OfOthers() {
 		select {
 		case <-m.meeting.Broken():
 		case <-time.After(rendezvous.Silence + time.Second):
@@ -167,11 +167,10 @@ func (m *Member) leave(why error) (err error) {
 		close(m.stop)
 		m.wg.Wait()
 		if m.comm != nil {
-			if why != nil || m.meeting.Err() != nil {
-				err = m.comm.Abort()
-			} else {
+			if why == nil && m.meeting.Err() == nil {
 				err = m.d.Current(m.comm.Destroy)
 			}
+			err = errors.Join(err, m.comm.Abort()) // which does nothing where it is destroyed
 		}
 		if m.meeting != nil {
 			m.meeting.Close()

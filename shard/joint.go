@@ -218,6 +218,11 @@ func (j *joint) len() (n int, err error) {
 	return n, err
 }
 
+func (j *joint) ownLen() (n int, err error) {
+	err = j.export(func(int) error { n, err = j.m.table.Len(); return err })
+	return n, err
+}
+
 // held is len for who holds the lock.
 func (j *joint) held() (n int, err error) {
 	own, err := j.m.table.Len()

@@ -92,8 +92,7 @@ func (c *cluster) findAllOn(at int, sources []source, l listing) (offsets device
 	own, s := c.members[at], sources[at]
 	var counts device.Slice[uint32]
 	defer func() {
-		c.settle()
-		err = errors.Join(err, counts.Free())
+		err = errors.Join(err, c.settle(), counts.Free()) // a device may be lost that was to send values
 		if err != nil {
 			offsets.Free()
 			values.Free()
@@ -157,7 +156,7 @@ func (m *member) offsets(st *device.Stream, counts device.Slice[uint32], offsets
 
 // fetchLists queues bringing back the values of a round's keys. Without peer access it waits: how many there are is
 // known then.
-func (f *flight) fetchLists(i, r int) error {
+func (f *flight) fetchLists(i, r int) (err error) {
 	m, rd, half := f.members[i], f.plan.rounds[r], f.half(r)
 	rows := rd.to[i] - rd.from[i]
 	p := listRows{N: uint64(rows), Owners: uint64(len(f.members))}
@@ -166,6 +165,14 @@ func (f *flight) fetchLists(i, r int) error {
 		p.Bases = p.Places + uint64(f.notesOf(rows, len(f.members)).bases)
 	}
 	var brought []list
+	defer func() {
+		if len(brought) > 0 {
+			err = errors.Join(err, m.split.Sync())
+		}
+		for _, l := range brought {
+			err = errors.Join(err, l.offsets.Free(), l.values.Free())
+		}
+	}()
 	for j := range f.members {
 		if rd.n[i][j] == 0 {
 			continue
@@ -173,11 +180,11 @@ func (f *flight) fetchLists(i, r int) error {
 		l := f.lists[j][r]
 		l.offsets = l.offsets.Slice(rd.at[i][j], rd.at[i][j]+rd.n[i][j]+1)
 		if !m.peers[j] {
-			var err error
-			if l, err = m.bring(l); err != nil {
+			l, err = m.bring(l)
+			brought = append(brought, l)
+			if err != nil {
 				return err
 			}
-			brought = append(brought, l)
 		}
 		p.Lists[j], p.Values[j] = l.offsets.Addr(), l.values.Addr()
 	}
@@ -186,23 +193,17 @@ func (f *flight) fetchLists(i, r int) error {
 	if info := m.d.Info(); info.CUDA() {
 		grid.Blocks = min(grid.Blocks, 16*int64(info.Multiprocessors))
 	}
-	err := errors.Join(m.lists[3].Launch(m.split, grid, &p), m.fetched[half].Record(m.split))
-	if len(brought) > 0 {
-		err = errors.Join(err, m.split.Sync())
-	}
-	for _, l := range brought {
-		err = errors.Join(err, l.offsets.Free(), l.values.Free())
-	}
-	return err
+	return errors.Join(m.lists[3].Launch(m.split, grid, &p), m.fetched[half].Record(m.split))
 }
 
-// bring copies a list to the member. The offsets stay those of the owner.
+// bring copies a list to the member. The offsets stay those of the owner. After an error, too, the caller frees what
+// it gets.
 func (m *member) bring(l list) (own list, err error) {
 	if own.offsets, err = device.Make[uint64](m.d, l.offsets.Len()); err != nil {
 		return own, err
 	}
 	if own.values, err = device.Make[byte](m.d, l.values.Len()); err != nil {
-		return own, errors.Join(err, own.offsets.Free())
+		return own, err
 	}
 	return own, errors.Join(own.offsets.CopyFrom(m.split, l.offsets), own.values.CopyFrom(m.split, l.values))
 }

@@ -34,15 +34,16 @@ import (
 //
 // # Over members of a job
 //
-// Each member has one device. All methods but All, Chunks, Devices, Steps, Family and Close are collective: every
-// member makes the same calls in the same order, each with its own batch. A batch may be empty, and comes in Go slices
-// or on the member's device. A call returns when this member's part is done. Counts of what was added or deleted are
-// this member's; Len, Stats and Grow are of all members. If a new key comes several times, from any members, it is
+// Each member has one device. All methods but All, Chunks, OwnLen, Devices, Steps, Family and Close are collective:
+// every member makes the same calls in the same order, each with its own batch. A batch may be empty, and comes in Go
+// slices or on the member's device. A call returns when this member's part is done. Counts of what was added or deleted
+// are this member's; Len, Stats and Grow are of all members. If a new key comes several times, from any members, it is
 // added once. If a key is to be deleted several times, one of these deletions removes the pair.
 //
 // All and Chunks give this member's part of the map: the pairs whose keys it owns, whichever member brought them. The
 // parts of all members together are the whole map. Between All or Chunks and calls that change the map, members must
-// agree by themselves who goes first. A call of Len, which is collective, will do.
+// agree by themselves who goes first. A call of Len, which is collective, will do. OwnLen counts this member's part, and
+// package snapshot saves it.
 //
 // In the independent mode, inserts stay with the member that brings them, Go slices included. Look-ups and deletions
 // ask all members, and the answer comes from the first member that has the key. All, Chunks and InsertNew's absent keys

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -87,19 +88,24 @@ func (l *launched) run(cmd *cobra.Command, args []string) error {
 
 	var first error
 	var grace, last <-chan time.Time
+	signaled, ending := false, false // first is of a signal; signals of this process have gone to all
 	interrupted := cmd.Context().Done()
 	for running > 0 {
 		select {
 		case e := <-ends:
 			running--
-			if e.err != nil && first == nil {
-				first = fmt.Errorf("rank %d: %s: %w", e.rank, args[0], e.err)
-				grace = time.After(l.grace)
+			// One that was killed may be waited for only after others have ended because of it.
+			if e.err != nil && (first == nil || !signaled && !ending && killed(e.err)) {
+				first, signaled = fmt.Errorf("rank %d: %s: %w", e.rank, args[0], e.err), killed(e.err)
+				if grace == nil {
+					grace = time.After(l.grace)
+				}
 			}
 		case s := <-signals:
+			ending = true
 			processes.tell(s.(syscall.Signal))
 		case <-interrupted: // by a signal, which the ranks are to have before they are told to end, or otherwise
-			interrupted = nil
+			interrupted, ending = nil, true
 			select {
 			case s := <-signals:
 				processes.tell(s.(syscall.Signal))
@@ -109,6 +115,7 @@ func (l *launched) run(cmd *cobra.Command, args []string) error {
 			processes.tell(syscall.SIGTERM)
 			last = time.After(lastWord)
 		case <-grace:
+			ending = true
 			processes.tell(syscall.SIGTERM)
 			last = time.After(lastWord)
 		case <-last:
@@ -119,6 +126,16 @@ func (l *launched) run(cmd *cobra.Command, args []string) error {
 		processes.tell(syscall.SIGKILL) // what ranks have left behind
 	}
 	return first
+}
+
+// killed tells whether a process ended by a signal.
+func killed(err error) bool {
+	exit := (*exec.ExitError)(nil)
+	if !errors.As(err, &exit) {
+		return false
+	}
+	status, ok := exit.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled()
 }
 
 // turns lets several write to one writer.

@@ -34,7 +34,9 @@ func (s Site) String() string {
 	return []string{"alloc", "host alloc", "load", "launch", "copy in", "copy out", "copy within", "peer copy", "stream", "event", "sync", "nccl"}[s]
 }
 
-// OfNCCL is what Set takes in place of a device, for the calls of the library.
+// OfNCCL is what Set takes in place of a device, for the calls of the library. One that fails returns NCCL's error of
+// CUDA, and one that breaks, at once or late, the error that another process or the network failed. Those that end a
+// group or free a communicator do so nevertheless.
 var OfNCCL = new(int)
 
 // Outcome is what becomes of a call.

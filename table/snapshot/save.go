@@ -14,7 +14,7 @@ import (
 
 // Save writes the table to w. While one part of it is written, the next is brought from the device. Memory: see Chunks
 // of table.Map. If a call changes the table meanwhile, Save fails with table.ErrChanged, as Chunks does. Cost: the
-// table is read once.
+// table is read once. Of a table over members of a job (package shard), each member saves its own part.
 //
 // Errors: w's, and the context's; what was written until then is of no use.
 func (t *Table) Save(ctx context.Context, w io.Writer) error {

@@ -150,7 +150,11 @@ func Strings[V any](m *text.Map[V]) *Table {
 
 // newTable has what all kinds but filters share.
 func newTable(of table.Table) *Table {
-	return &Table{family: of.Family(), length: of.Len, clear: of.Clear}
+	t := &Table{family: of.Family(), length: of.Len, clear: of.Clear}
+	if part, ok := of.(interface{ OwnLen() (int, error) }); ok { // over members of a job, whose Chunks give their parts
+		t.length = part.OwnLen
+	}
+	return t
 }
 
 // pairs is a table of keys and values.

@@ -13,6 +13,7 @@ import (
 	"unsafe"
 
 	"github.com/warpmap/warpmap/internal/dl"
+	"github.com/warpmap/warpmap/internal/faults"
 )
 
 // Env is the environment variable that names the library to use in place of Library.
@@ -32,9 +33,12 @@ type Result int32
 
 // The results that callers tell apart.
 const (
-	success     Result = 0
-	RemoteError Result = 6 // another member or the network failed
-	inProgress  Result = 7
+	success       Result = 0
+	cudaError     Result = 1 // memory that is short, for one
+	systemError   Result = 2
+	internalError Result = 3
+	remoteError   Result = 6 // another member or the network failed
+	inProgress    Result = 7
 )
 
 // Error says which call failed, and how.
@@ -45,6 +49,11 @@ type Error struct {
 }
 
 func (e *Error) Error() string { return fmt.Sprintf("%s: %s (ncclResult %d)", e.Call, e.Text, e.Code) }
+
+// OfOthers tells whether the error may come of another member that is gone: then a socket of this one fails, too.
+func (e *Error) OfOthers() bool {
+	return e.Code == remoteError || e.Code == systemError || e.Code == internalError
+}
 
 // config is ncclConfig_t as of NCCL 2.18; later ones take the rest as unset.
 type config struct {
@@ -133,11 +142,35 @@ func (n *NCCL) Version() string {
 //
 //go:uintptrescapes
 func call(n *NCCL, name string, args ...uintptr) error {
+	ordered := n.met(name)
+	if ordered != nil && !ends[name] {
+		return ordered
+	}
 	r := dl.Call(n.fn[name], args...)
 	if code := Result(int32(r)); code != success && code != inProgress {
 		return n.failure(name, code)
 	}
-	return nil
+	return ordered
+}
+
+// ends are the functions that end a group, or free a communicator, also where they return an error.
+var ends = map[string]bool{"ncclGroupEnd": true, "ncclCommAbort": true, "ncclCommDestroy": true}
+
+// met is the error of a call for which a test has ordered one: what fails is this member's, what breaks another's.
+func (n *NCCL) met(name string) error {
+	if !faults.Any() {
+		return nil
+	}
+	code := success
+	switch faults.Ask(faults.OfNCCL, faults.NCCL, 0) {
+	case faults.Fails:
+		code = cudaError
+	case faults.Breaks, faults.Lately:
+		code = remoteError
+	default:
+		return nil
+	}
+	return &faults.Error{Site: faults.NCCL, Err: n.failure(name, code)}
 }
 
 func (n *NCCL) failure(name string, code Result) error {

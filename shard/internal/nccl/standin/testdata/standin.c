@@ -55,33 +55,37 @@ static struct sockaddr_un place(Comm *c, int rank) {
     return a;
 }
 
-// Each rank goes to those before it, and lets those behind it in.
-static void *join(void *x) {
-    Comm *c = x;
-    int l = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    struct sockaddr_un own = place(c, c->rank);
-    if (bind(l, (void *)&own, sizeof own) || listen(l, MOST)) { c->state = SYSTEM; return 0; }
+// Each rank goes to those before it, and lets those behind it in. A peer's socket is closed with the communicator.
+static int meet(Comm *c, int l) {
     for (int r = 0; r < c->rank && !c->aborted; r++) {
         struct sockaddr_un a = place(c, r);
-        int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        while (connect(s, (void *)&a, sizeof a) && !c->aborted) usleep(2000);
-        if (c->aborted || write(s, &c->rank, sizeof c->rank) != sizeof c->rank) { c->state = REMOTE; return 0; }
+        int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), unmet = 1;
+        while (!c->aborted && (unmet = connect(s, (void *)&a, sizeof a))) usleep(2000);
+        if (unmet || write(s, &c->rank, sizeof c->rank) != sizeof c->rank) { close(s); return REMOTE; }
         c->peer[r] = s;
     }
     for (int n = c->rank + 1; n < c->size && !c->aborted;) {
         struct pollfd p = { l, POLLIN, 0 };
         if (poll(&p, 1, 20) <= 0) continue;
         int s = accept4(l, 0, 0, SOCK_CLOEXEC), rank;
-        if (read(s, &rank, sizeof rank) != sizeof rank) { c->state = REMOTE; return 0; }
+        if (read(s, &rank, sizeof rank) != sizeof rank) { close(s); return REMOTE; }
         c->peer[rank] = s;
         n++;
     }
+    return c->aborted ? REMOTE : OK;
+}
+
+static void *join(void *x) {
+    Comm *c = x;
+    int l = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_un own = place(c, c->rank);
+    int state = bind(l, (void *)&own, sizeof own) || listen(l, MOST) ? SYSTEM : meet(c, l);
     close(l);
     unlink(own.sun_path);
     rmdir(c->dir); // the last one out does
     for (int r = 0; r < c->size; r++)
         if (c->peer[r] > 0) fcntl(c->peer[r], F_SETFL, O_NONBLOCK);
-    c->state = c->aborted ? REMOTE : OK;
+    c->state = state;
     return 0;
 }
 

@@ -1,0 +1,285 @@
+package shard_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/faults"
+	"github.com/warpmap/warpmap/internal/frame"
+	"github.com/warpmap/warpmap/internal/testenv"
+	"github.com/warpmap/warpmap/shard"
+	"github.com/warpmap/warpmap/shard/internal/nccl"
+	"github.com/warpmap/warpmap/shard/internal/nccl/standin"
+	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/table/snapshot"
+)
+
+// guest is a member of a job all of which is in this process.
+type guest struct {
+	rank         int
+	meet         string
+	d            *device.Device
+	m            *shard.Member
+	x            *shard.Map[uint32, uint32]
+	keys, values []uint32
+}
+
+// guestStep is what all members do at once.
+type guestStep struct {
+	name string
+	do   func(g *guest) error
+}
+
+var guestSteps = []guestStep{
+	{"Join", func(g *guest) (err error) {
+		g.m, err = shard.Join(context.Background(), shard.JoinOptions{Rank: g.rank, Size: 3, Meet: g.meet,
+			Token: "secret", Device: g.d, Timeout: 15 * time.Second})
+		return err
+	}},
+	{"New", func(g *guest) (err error) {
+		g.x, err = made(shard.NewMap(g.m, shard.Options{Piece: 600}, families[uint32, uint32]()["warpcore"]))
+		return err
+	}},
+	{"Insert", func(g *guest) error { return g.x.Insert(g.keys, g.values) }},
+	{"Find", func(g *guest) error {
+		got, found := make([]uint32, len(g.keys)), make([]bool, len(g.keys))
+		if err := g.x.Find(g.keys, got, found); err != nil {
+			return err
+		}
+		for i, k := range g.keys {
+			if !found[i] || got[i] != g.values[i] {
+				return fmt.Errorf("rank %d: key %#x: %t with %d", g.rank, k, found[i], got[i])
+			}
+		}
+		return nil
+	}},
+	{"Len", func(g *guest) error {
+		n, err := g.x.Len()
+		if err == nil && n != 3*guestRows {
+			err = fmt.Errorf("%d keys", n)
+		}
+		return err
+	}},
+	{"Save", func(g *guest) error { // this member's part, which any map takes
+		var file bytes.Buffer
+		if err := snapshot.Map(g.x).Save(context.Background(), &file); err != nil {
+			return err
+		}
+		part, err := families[uint32, uint32]()["warpcore"](g.d, table.Options{})
+		if err != nil {
+			return err
+		}
+		defer part.Close()
+		own, _, err := g.x.All()
+		if err == nil {
+			err = snapshot.Map(part).Load(context.Background(), &file)
+		}
+		found := make([]bool, len(own))
+		if err == nil {
+			err = part.Contains(own, found)
+		}
+		if n, e := part.Len(); err == nil && (n != len(own) || frame.Count(found) != n || e != nil) {
+			err = fmt.Errorf("%d of %d keys are loaded: %w", n, len(own), e)
+		}
+		return err
+	}},
+	{"Delete", func(g *guest) error {
+		n, err := g.x.Delete(g.keys[:guestRows/2], nil)
+		if err == nil && n != guestRows/2 {
+			err = fmt.Errorf("%d keys are deleted", n)
+		}
+		return err
+	}},
+	{"Close", func(g *guest) error { return g.leave() }},
+}
+
+const guestRows = 1500
+
+// leave closes what the member has.
+func (g *guest) leave() (err error) {
+	if g.x != nil {
+		err = g.x.Close()
+	}
+	if g.m != nil {
+		err = errors.Join(err, g.m.Close())
+	}
+	g.x, g.m = nil, nil
+	return err
+}
+
+// party does a step at all members, and gives their errors, and how long the last of them took. None hangs.
+func party(t *testing.T, guests []*guest, step guestStep) (errs []error, took time.Duration) {
+	t.Helper()
+	errs = make([]error, len(guests))
+	began := time.Now()
+	var wg sync.WaitGroup
+	for i, g := range guests {
+		wg.Go(func() { errs[i] = step.do(g) })
+	}
+	ended := make(chan struct{})
+	go func() { wg.Wait(); close(ended) }()
+	select {
+	case <-ended:
+	case <-time.After(20 * time.Second):
+		all := make([]byte, 1<<20)
+		t.Fatalf("%s hangs:\n%s", step.name, all[:runtime.Stack(all, true)])
+	}
+	return errs, time.Since(began)
+}
+
+func inviting(t *testing.T, devices []*device.Device) (guests []*guest) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	must(t, l.Close())
+	for rank, d := range devices {
+		keys, values := batches([]int{guestRows}, uint64(1+rank*guestRows))
+		guests = append(guests, &guest{rank: rank, meet: l.Addr().String(), d: d, keys: keys[0], values: values[0]})
+	}
+	return guests
+}
+
+// descriptors is how many files and sockets the process has open; 0 where nothing tells.
+func descriptors() int {
+	all, _ := os.ReadDir("/proc/self/fd")
+	return len(all)
+}
+
+// Each call of NCCL fails in turn, at whichever member makes it. That member returns the error, and the others its rank,
+// in the same call or in the next. All calls after it are errors, too; nobody hangs, and all can be closed.
+func TestEachNCCLCallFails(t *testing.T) {
+	t.Setenv(nccl.Env, standin.Build(t))
+	devices := several(t, "cpu", 3)
+	var counts []int64
+	guests := inviting(t, devices)
+	for _, step := range guestSteps {
+		var calls faults.Counter
+		faults.Set(faults.OfNCCL, calls.Order)
+		errs, _ := party(t, guests, step)
+		faults.Set(faults.OfNCCL, nil)
+		must(t, errors.Join(errs...))
+		counts = append(counts, calls.Count(faults.NCCL))
+	}
+	open := descriptors()
+	r := rand.New(rand.NewPCG(39, 0))
+	ways, last := 0, time.Duration(0)
+	for i, count := range counts {
+		for n := int64(1); n <= count; n++ {
+			if !testenv.Long() { // one of those that are made however often members ask how far NCCL is
+				n = 1 + r.Int64N(min(count, 7))
+			}
+			c := &faults.Counter{Site: faults.NCCL, N: n, Outcome: faults.Fails}
+			if testenv.Long() && n%40 == 8 { // which takes 6 s: somebody may be gone
+				c.Outcome = faults.Breaks
+			}
+			last = max(last, ncclCallFails(t, devices, i, c))
+			if c.Met() {
+				ways++
+			}
+			if !testenv.Long() {
+				break
+			}
+		}
+	}
+	for end := time.Now().Add(10 * time.Second); descriptors() > open && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	if now := descriptors(); now > open {
+		t.Errorf("%d files and sockets are open, and were %d", now, open)
+	}
+	if ways < 3 {
+		t.Errorf("%d calls failed, of %v", ways, counts)
+	}
+	t.Logf("%d calls failed, of %v in the steps; all members heard of one within %v", ways, counts, last)
+}
+
+// ncclCallFails has a call of a step fail, and tells how long the step took where the call was a member's own to fail.
+func ncclCallFails(t *testing.T, devices []*device.Device, at int, c *faults.Counter) (took time.Duration) {
+	t.Helper()
+	live := make([]int, len(devices))
+	for i, d := range devices {
+		live[i] = len(d.Live())
+	}
+	guests := inviting(t, devices)
+	step := guestSteps[at]
+	wrong := func(format string, args ...any) {
+		t.Helper()
+		t.Fatalf("%s, NCCL's call %d %v: %s", step.name, c.N, c.Outcome, fmt.Sprintf(format, args...))
+	}
+	for _, before := range guestSteps[:at] {
+		errs, _ := party(t, guests, before)
+		must(t, errors.Join(errs...))
+	}
+	faults.Set(faults.OfNCCL, c.Order)
+	errs, took := party(t, guests, step)
+	faults.Set(faults.OfNCCL, nil)
+	if !c.Met() || step.name == "Close" {
+		for rank, err := range errs {
+			if err != nil && !errors.As(err, new(*faults.Error)) {
+				wrong("rank %d: %v", rank, err)
+			}
+		}
+		if err := errors.Join(errs...); c.Met() && err == nil {
+			wrong("no error")
+		}
+	} else {
+		culprit := -1
+		for rank, err := range errs {
+			if errors.As(err, new(*faults.Error)) && !strings.Contains(err.Error(), " is gone: ") {
+				if culprit >= 0 && c.Outcome == faults.Fails {
+					wrong("ranks %d and %d both say that it was theirs", culprit, rank)
+				}
+				culprit = rank
+			}
+		}
+		if culprit < 0 && c.Outcome == faults.Fails {
+			wrong("no rank has the error: %v", errors.Join(errs...))
+		}
+		name := fmt.Sprintf("rank %d is gone: ", culprit)
+		named := func(rank int, err error) bool {
+			return c.Outcome != faults.Fails || rank == culprit || strings.Contains(err.Error(), name)
+		}
+		for rank, err := range errs {
+			if err != nil && !named(rank, err) {
+				wrong("rank %d: %v", rank, err)
+			}
+		}
+		for _, after := range guestSteps[2 : len(guestSteps)-1] {
+			if guests[0].x == nil || guests[1].x == nil || guests[2].x == nil {
+				break
+			}
+			again, _ := party(t, guests, after)
+			for rank, err := range again {
+				if err == nil && after.name == "Save" && errs[rank] == nil { // looks at no other member
+					continue
+				}
+				if err == nil || !named(rank, err) {
+					wrong("afterwards, %s of rank %d: %v", after.name, rank, err)
+				}
+			}
+		}
+	}
+	errs, _ = party(t, guests, guestStep{"Close", (*guest).leave})
+	if err := errors.Join(errs...); err != nil {
+		wrong("Close: %v", err)
+	}
+	for i, d := range devices {
+		if now := d.Live(); len(now) > live[i] {
+			wrong("%v stays behind", now)
+		}
+	}
+	if c.Outcome != faults.Fails {
+		return 0
+	}
+	return took
+}
