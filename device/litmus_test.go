@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
@@ -19,6 +20,7 @@ type litmusTest struct {
 	allowed bool   // it must be seen; else it must never be
 	race    string // what a FaultError must say; "": there must be none
 	blocks  int64  // of which each has all lanes; 0: 1
+	shared  bool   // it is of a program with WARPMAP_SHARED
 }
 
 const litmusText = `#include "warpmap.cuh"
@@ -152,15 +154,24 @@ var litmusTests = []litmusTest{
 		"__shared__ u32 s[4]; s[0] = 1; dynamic_shared()[0] = u128{1, 1}; store_relaxed(s + 1, 1u); block_sync(); out[8 + 8 * block_index()] = s[1];",
 		"block_sync();"}},
 	{name: "global memory of one block after the other", blocks: 3, race: "data race", lanes: []string{"q[0] = 1;"}},
+	{name: "a message within a block", shared: true, shows: tells(1, 1), lanes: []string{
+		"__shared__ u32 s[8]; s[4] = 7; store_release(s, 1u); block_sync();",
+		"__shared__ u32 s[8]; if (load_acquire(s)) { out[0] = 1; out[1] = s[4] != 7; } block_sync();"}},
+	{name: "a message from block to block", shared: true, blocks: 2, race: "data race", lanes: []string{
+		"if (block_index() == 0) { q[0] = 7; fence(); add_to_memory((u64*)f, 1); } else if (load_memory(f)) { fence(); out[0] = q[0]; }"}},
+	{name: "a word of memory of two blocks", shared: true, blocks: 2, race: "block's store", lanes: []string{"store_memory(x, 1u);"}},
+	{name: "changes of memory by two blocks", shared: true, blocks: 2, shows: tells(1), lanes: []string{
+		"add_to_memory(q, 1); or_of_memory(x, 1u); and_of_memory(y, 1u); add_in_memory(f, 1u);"}},
+	{name: "the most of two blocks", shared: true, blocks: 2, shows: tells(1), lanes: []string{
+		"max_of_memory(q, 1 + block_index());"}},
 }
 
 // What the memory model of PTX allows is seen, and what it forbids is not.
 func TestLitmus(t *testing.T) {
-	text := litmusText
+	texts := map[bool]string{false: litmusText, true: "#define WARPMAP_SHARED 1\n" + litmusText}
 	for i, c := range litmusTests {
-		text += litmusKernel(i, c)
+		texts[c.shared] += litmusKernel(i, c)
 	}
-	program := &device.Program{Name: "litmus", Files: []device.File{{Name: "litmus.cu", Text: text}}}
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -168,7 +179,7 @@ func TestLitmus(t *testing.T) {
 		}
 	}
 	var d *device.Device
-	var module *device.Module
+	modules := map[bool]*device.Module{}
 	var memory device.Slice[uint64]
 	reopen := func(seed uint64) {
 		var err error
@@ -177,8 +188,10 @@ func TestLitmus(t *testing.T) {
 		}
 		d, err = device.Open("cpu", device.WithMemoryModel(seed))
 		must(err)
-		module, err = d.Compile(program)
-		must(err)
+		for shared, text := range texts {
+			modules[shared], err = d.Compile(&device.Program{Name: "litmus", Files: []device.File{{Name: "litmus.cu", Text: text}}})
+			must(err)
+		}
 		memory, err = device.Make[uint64](d, 128)
 		must(err)
 	}
@@ -186,7 +199,7 @@ func TestLitmus(t *testing.T) {
 	defer func() { d.Close() }()
 	for i, c := range litmusTests {
 		t.Run(c.name, func(t *testing.T) {
-			k, err := device.KernelOf[device.HostLaunch](module, fmt.Sprintf("litmus%d", i))
+			k, err := device.KernelOf[device.HostLaunch](modules[c.shared], fmt.Sprintf("litmus%d", i))
 			must(err)
 			seen := 0
 			var fault error
@@ -214,4 +227,86 @@ func TestLitmus(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Launches that fail under the memory model say why, and leave nothing to those behind them.
+func TestMemoryModelFaults(t *testing.T) {
+	text := `#include "warpmap.cuh"
+WARPMAP_KERNEL(read_one, device::HostLaunch) { if (*at<u64>(p.params) != 0) add(at<u32>(p.params + 8), 1u); }
+WARPMAP_KERNEL(fence_all, device::HostLaunch) { fence(); }
+WARPMAP_KERNEL(fault, device::HostLaunch) {
+    if (thread_index() < 2) *at<u64>(p.params) = thread_index();
+    if (add(at<u32>(p.params + 64), 1u) == 31) *at<u64>(8) = 1;
+}
+WARPMAP_KERNEL(diverge, device::HostLaunch) {
+    if (thread_index() < 16) warp_sync(~0u);
+    else warp_ballot(~0u, true);
+}
+WARPMAP_KERNEL(count, device::HostLaunch) { add(at<u32>(p.params), 1u); }
+`
+	launch := func(name string, blocks int64, options ...device.Option) (n uint64, err error) {
+		d, err := device.Open("cpu", append(options, device.WithMemoryModel(1))...)
+		if err != nil {
+			return 0, err
+		}
+		defer d.Close()
+		m, err := d.Compile(&device.Program{Name: "faults", Files: []device.File{{Name: "faults.cu", Text: text}}})
+		if err != nil {
+			return 0, err
+		}
+		k, err := device.KernelOf[device.HostLaunch](m, name)
+		if err != nil {
+			return 0, err
+		}
+		memory, err := device.Make[uint64](d, 32)
+		if err != nil {
+			return 0, err
+		}
+		out := make([]uint64, 32)
+		if err := memory.Write(nil, out); err != nil {
+			return 0, err
+		}
+		if err := k.Launch(nil, device.Grid{Blocks: blocks, Threads: 32}, &device.HostLaunch{Params: memory.Addr()}); err != nil {
+			return 0, err
+		}
+		err = memory.Read(nil, out)
+		return out[0], err
+	}
+	good := func() {
+		t.Helper()
+		if n, err := launch("count", 3); n != 96 || err != nil {
+			t.Errorf("a good launch counts %d lanes, %v", n, err)
+		}
+	}
+	good()
+	fails := func(name string, blocks int64, want ...string) {
+		t.Helper()
+		_, err := launch(name, blocks)
+		for _, w := range want {
+			if lost := new(device.FaultError); !errors.As(err, &lost) || !strings.Contains(lost.What, w) {
+				t.Errorf("%s: %.300v, want a FaultError with %q", name, err, w)
+			}
+		}
+		good()
+	}
+	fails("fault", 1, "bad memory access at address 0x8", "data race", "faults.cu:5")
+	fails("diverge", 1, "divergent")
+	fails("count", 1<<31-1, "too large")
+	was := device.LimitModel(4 << 20)
+	fails("fence_all", 1<<10, "too large")
+	device.LimitModel(was)
+
+	// Each of many lanes loads one word, which none stores: the cost is of a lane, and not of each two.
+	if _, err := launch("read_one", 1<<10); err != nil {
+		t.Error(err)
+	}
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			if n, err := launch("count", 8, device.WithCache("")); n != 256 || err != nil {
+				t.Errorf("launches side by side: %d lanes, %v", n, err)
+			}
+		})
+	}
+	wg.Wait()
 }

@@ -645,10 +645,18 @@ inline void prefetch_line(u64 address) {
 PRIMITIVE u32 or_acquire(u32* p, u32 x) { AT ON_CHANGE(p, ACQUIRE, model::SCOPE, __atomic_fetch_or(p, x, __ATOMIC_ACQ_REL)); }
 PRIMITIVE u32 or_in_memory(u32* p, u32 x) { AT ON_CHANGE(p, RELAXED, 0, __atomic_fetch_or(p, x, __ATOMIC_ACQ_REL)); }
 PRIMITIVE u32 and_in_memory(u32* p, u32 x) { AT ON_CHANGE(p, RELAXED, 0, __atomic_fetch_and(p, x, __ATOMIC_ACQ_REL)); }
-PRIMITIVE u64 cas_in_memory(u64* p, u64 old, u64 now) { AT ON_CAS(p, old, cas_word(p, old, now)); }
 inline void or_of_memory(u32* p, u32 x) { or_in_memory(p, x); }
 inline void and_of_memory(u32* p, u32 x) { and_in_memory(p, x); }
+#if defined(WARPMAP_MODEL) // max_of is for the block in a program with WARPMAP_SHARED
+UNWATCHED inline u64 max_whole(u64* p, u64 x) {
+    u64 old = *p;
+    if (old < x) *p = x;
+    return old;
+}
+PRIMITIVE void max_of_memory(u64* p, u64 x) { AT model::change(p, model::RELAXED, 0, __builtin_return_address(0), [&]() UNWATCHED { return max_whole(p, x); }); }
+#else
 inline void max_of_memory(u64* p, u64 x) { max_of(p, x); }
+#endif
 
 #define WARPMAP_SMALL(T)                                                                                                   \
     PRIMITIVE T load_relaxed(const T* p) { AT ON_LOAD(p, __atomic_load_n(p, __ATOMIC_RELAXED), RELAXED); }                 \

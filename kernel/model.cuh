@@ -65,12 +65,17 @@ struct Access {
     u8 bytes, kind;
 };
 
-// The accesses to 4 bytes. Primitives are many, and race with few: they are found by their lane, kind and bytes.
+// A hash table of accesses, which are found by their lane, kind and bytes.
+struct Accesses {
+    Access* at;
+    u32 size, count;
+};
+
+// The accesses to 4 bytes. Primitives and plain loads are many, and race with few.
 struct Word {
-    Access* plain;
-    Access* primitives; // a hash table
-    u32 size, count;    // of the hash table
-    bool narrow;        // some primitive is OF_BLOCK
+    Access* stores; // plain ones
+    Accesses loads, primitives;
+    bool narrow; // some primitive is OF_BLOCK
 };
 
 // The last store to 4 bytes.
@@ -292,18 +297,17 @@ UNWATCHED inline Access* kept(Access* table, u32 size, const Access& x) {
     }
 }
 
-UNWATCHED inline void keep_primitive(Word* w, const Access& x) {
-    if (w->count * 4 >= w->size * 3) {
-        u32 size = w->size ? w->size * 4 : 4;
+UNWATCHED inline void keep(Accesses* t, const Access& x) {
+    if (t->count * 4 >= t->size * 3) {
+        u32 size = t->size ? t->size * 4 : 1;
         Access* table = (Access*)take(size * sizeof(Access));
-        for (u32 i = 0; i < w->size; i++)
-            if (w->primitives[i].moment) *kept(table, size, w->primitives[i]) = w->primitives[i];
-        w->primitives = table;
-        w->size = size;
+        for (u32 i = 0; i < t->size; i++)
+            if (t->at[i].moment) *kept(table, size, t->at[i]) = t->at[i];
+        t->at = table;
+        t->size = size;
     }
-    Access* a = kept(w->primitives, w->size, x);
-    w->count += !a->moment;
-    w->narrow |= (x.kind & OF_BLOCK) != 0;
+    Access* a = kept(t->at, t->size, x);
+    t->count += !a->moment;
     *a = x;
 }
 
@@ -323,11 +327,11 @@ UNWATCHED inline void check(Line* l, int word, u8 bytes, u8 kind, u32 caller) {
     for (u32 i = 1; i < 3 && lane->depth >= i && lane->depth <= STACK; i++) now.frames[i] = lane->stack[lane->depth - i];
     // An access that comes behind another, and is as wide and as strict, stands for it: what races with the other races
     // with this one.
-    for (Access** from = &w->plain; *from;) {
+    for (Access** from = &w->stores; *from;) {
         Access* a = *from;
         bool ordered = knows(me, a->lane, a->moment);
         against(l, word, a, &now, ordered);
-        if (ordered && kind & PLAIN && !(a->bytes & ~bytes) && !(a->kind & ~kind & WRITES)) {
+        if (ordered && kind & PLAIN && kind & WRITES && !(a->bytes & ~bytes)) {
             *from = a->next;
             a->next = s.spare;
             s.spare = a;
@@ -335,17 +339,31 @@ UNWATCHED inline void check(Line* l, int word, u8 bytes, u8 kind, u32 caller) {
             from = &a->next;
         }
     }
+    if (kind & WRITES) {
+        bool all = (kind & PLAIN) != 0; // that have loaded come before this, and are stood for
+        for (u32 i = 0; i < w->loads.size; i++)
+            if (Access* a = &w->loads.at[i]; a->moment) {
+                bool ordered = knows(me, a->lane, a->moment);
+                against(l, word, a, &now, ordered);
+                all &= ordered && !(a->bytes & ~bytes);
+            }
+        if (all) w->loads = Accesses{};
+    }
     if (kind & PLAIN || w->narrow || kind & OF_BLOCK)
-        for (u32 i = 0; i < w->size; i++)
-            if (Access* a = &w->primitives[i]; a->moment)
+        for (u32 i = 0; i < w->primitives.size; i++)
+            if (Access* a = &w->primitives.at[i]; a->moment)
                 against(l, word, a, &now, knows(me, a->lane, a->moment) || a->number && has_seen(l, word, me, a->number));
-    if (!(kind & PLAIN)) return keep_primitive(w, now);
+    if (!(kind & PLAIN)) {
+        w->narrow |= (kind & OF_BLOCK) != 0;
+        return keep(&w->primitives, now);
+    }
+    if (!(kind & WRITES)) return keep(&w->loads, now);
     Access* a = s.spare;
     if (a) s.spare = a->next;
     else a = make<Access>();
     *a = now;
-    a->next = w->plain;
-    w->plain = a;
+    a->next = w->stores;
+    w->stores = a;
 }
 
 UNWATCHED inline u32 place(void* pc) { return (u32)((u64)pc - (u64)__ehdr_start) - 1; }
