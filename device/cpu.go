@@ -520,7 +520,11 @@ func (b *cpuBackend) run(kernel uintptr, g Grid, params unsafe.Pointer, n int64)
 	for _, r := range regions {
 		if l := r.launch(); l.Fault != 0 {
 			text, _, _ := bytes.Cut(l.Message[:], []byte{0})
-			return &FaultError{Device: b.inf.Name, Kernel: k.name, What: string(bytes.TrimRight(text, ";"))}
+			what := string(bytes.TrimRight(text, ";"))
+			if found := checked.findings(k); found != "" { // which may be why
+				what += "; " + found
+			}
+			return &FaultError{Device: b.inf.Name, Kernel: k.name, What: what}
 		}
 	}
 	if what := checked.findings(k); what != "" {

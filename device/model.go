@@ -45,7 +45,8 @@ type memoryModel struct{ base uintptr }
 
 var theModel struct {
 	sync.Mutex
-	base uintptr
+	base  uintptr
+	limit uint64 // of what a launch may take of it
 }
 
 func beginModel() (*memoryModel, error) {
@@ -56,11 +57,14 @@ func beginModel() (*memoryModel, error) {
 			theModel.Unlock()
 			return nil, fmt.Errorf("cpu: no addresses for what WithMemoryModel keeps: %w", err)
 		}
-		theModel.base = base
+		theModel.base, theModel.limit = base, modelBytes
+		if _, total := hostMemory("/"); total > 0 {
+			theModel.limit = min(modelBytes, uint64(total)/2)
+		}
 	}
 	m := &memoryModel{theModel.base}
 	h := m.head()
-	h.Bytes, h.Used = modelBytes, 8<<10
+	h.Bytes, h.Used = theModel.limit, 8<<10
 	return m, nil
 }
 

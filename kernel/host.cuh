@@ -406,6 +406,9 @@ UNWATCHED inline void run(HostLaunch* l, void (*body)(const void*)) {
     model::begin(w);
 #endif
     for (;;) {
+#if defined(WARPMAP_MODEL)
+        if (model::ends()) break;
+#endif
         u64 block = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED);
         if (block >= l->blocks) break;
         w->block = block;
@@ -546,7 +549,7 @@ inline u32 worked_out(u32 x) { return x; }
 
 #if defined(WARPMAP_MODEL)
 inline void fence() { model::fence(); }
-inline void fence_acq_rel() { model::fence(); }
+inline void fence_acq_rel() { model::fence_acq_rel(); }
 #else
 inline void fence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 inline void fence_acq_rel() { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
@@ -642,10 +645,18 @@ inline void prefetch_line(u64 address) {
 PRIMITIVE u32 or_acquire(u32* p, u32 x) { AT ON_CHANGE(p, ACQUIRE, model::SCOPE, __atomic_fetch_or(p, x, __ATOMIC_ACQ_REL)); }
 PRIMITIVE u32 or_in_memory(u32* p, u32 x) { AT ON_CHANGE(p, RELAXED, 0, __atomic_fetch_or(p, x, __ATOMIC_ACQ_REL)); }
 PRIMITIVE u32 and_in_memory(u32* p, u32 x) { AT ON_CHANGE(p, RELAXED, 0, __atomic_fetch_and(p, x, __ATOMIC_ACQ_REL)); }
-PRIMITIVE u64 cas_in_memory(u64* p, u64 old, u64 now) { AT ON_CAS(p, old, cas_word(p, old, now)); }
 inline void or_of_memory(u32* p, u32 x) { or_in_memory(p, x); }
 inline void and_of_memory(u32* p, u32 x) { and_in_memory(p, x); }
+#if defined(WARPMAP_MODEL) // max_of is for the block in a program with WARPMAP_SHARED
+UNWATCHED inline u64 max_whole(u64* p, u64 x) {
+    u64 old = *p;
+    if (old < x) *p = x;
+    return old;
+}
+PRIMITIVE void max_of_memory(u64* p, u64 x) { AT model::change(p, model::RELAXED, 0, __builtin_return_address(0), [&]() UNWATCHED { return max_whole(p, x); }); }
+#else
 inline void max_of_memory(u64* p, u64 x) { max_of(p, x); }
+#endif
 
 #define WARPMAP_SMALL(T)                                                                                                   \
     PRIMITIVE T load_relaxed(const T* p) { AT ON_LOAD(p, __atomic_load_n(p, __ATOMIC_RELAXED), RELAXED); }                 \
@@ -734,8 +745,29 @@ PRIMITIVE void store_release(u128* p, u128 v) { AT ON_STORE(p, RELEASE, store_wh
 PRIMITIVE u128 cas(u128* p, u128 old, u128 now) { AT ON_CAS(p, old, cas_unstressed(p, old, now)); }
 PRIMITIVE u128 exchange(u128* p, u128 now) { AT ON_CHANGE(p, RELAXED, model::SCOPE, exchange_whole(p, now)); }
 #if defined(WARPMAP_MODEL)
-template <class T> PRIMITIVE T load_racing(const T* p) { ON_LOAD(p, *p, RELAXED); }
-template <class T> PRIMITIVE void store_racing(T* p, T v) { ON_STORE(p, RELAXED, *p = v); }
+// The model's loads and stores lie in 16 bytes: a larger type goes by pieces that do.
+template <class T> struct Pieces {
+    static constexpr size_t BYTES = alignof(T) < 16 ? alignof(T) : 16, N = sizeof(T) / BYTES;
+    struct alignas(BYTES) Piece {
+        u8 bytes[BYTES];
+    };
+};
+template <class T> PRIMITIVE T load_racing(const T* p) {
+    typedef typename Pieces<T>::Piece Piece;
+    T v;
+    for (size_t i = 0; i < Pieces<T>::N; i++) {
+        const Piece* from = (const Piece*)p + i;
+        ((Piece*)&v)[i] = model::load(from, *from, model::RELAXED, model::SCOPE, __builtin_return_address(0));
+    }
+    return v;
+}
+template <class T> PRIMITIVE void store_racing(T* p, T v) {
+    typedef typename Pieces<T>::Piece Piece;
+    for (size_t i = 0; i < Pieces<T>::N; i++) {
+        Piece *to = (Piece*)p + i, *from = (Piece*)&v + i;
+        model::store(to, model::RELAXED, model::SCOPE, __builtin_return_address(0), [&]() UNWATCHED { *to = *from; });
+    }
+}
 #else
 template <class T> inline T load_racing(const T* p) { return *p; }
 template <class T> inline void store_racing(T* p, T v) { *p = v; }

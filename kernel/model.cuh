@@ -7,11 +7,16 @@
 //
 //   - at block_sync and warp_sync (a ballot or a shuffle orders no memory),
 //   - where it acquires what another has released: it reads the store, or a read-modify-write behind that. A fence
-//     makes acquires of the relaxed loads before it, and releases of the relaxed stores behind it. In programs with
-//     WARPMAP_SHARED all these are for the block, as their PTX says.
+//     makes acquires of the relaxed loads before it, and releases of the relaxed stores behind it. A release makes one of
+//     its lane's later stores to the same place, and an acquire makes one of its lane's earlier loads of it,
+//   - at fence(), which knows what each fence() before it knew. (Not so fence_acq_rel.)
+//
+// In programs with WARPMAP_SHARED all these are for the block, as their PTX says.
 //
 // A race is two accesses to one byte, of which one writes, which nothing orders, and which are not both primitives of a
-// scope that has both lanes. A load_readonly races with every store of the launch before it, ordered or not.
+// scope that has both lanes. A primitive's store also comes before what comes behind a primitive that has seen it. (Who
+// has seen a newer store is taken to have seen it, too.) A load_readonly races with every store of the launch before it,
+// ordered or not.
 //
 // A relaxed load may see an older value, as long as nothing that happens before it has written a newer one or seen one.
 // So what lacks a fence is seen in the wrong order here, too. Of each 16 bytes the last DEPTH stores are kept. (The
@@ -44,8 +49,8 @@ const int MOST_SEEN = 32;  // moments of lanes that are kept of 16 bytes
 const int WORDS = WARPMAP_MAX_THREADS / 32;
 const int STACK = 24;      // calls that are kept of a lane
 const u64 BUCKETS = 1 << 14;
-const u64 SPARE = 4 << 20; // of the arena, for what is under way when it is full
-const u32 EVERY = ~0u;     // the scope of every block
+const u64 MOST_LANES = 1 << 22;
+const u32 EVERY = ~0u; // the scope of every block
 
 // A clock says up to which of its moments each lane of the launch is known. Its pages, of a block each, may be of several
 // clocks: none is changed once it is there. No page: nothing is known of that block.
@@ -56,20 +61,27 @@ struct Clock {
 struct Access {
     Access* next;
     u32 lane, moment, frames[3];
+    u32 number; // of what a primitive has stored, or 0
     u8 bytes, kind;
 };
 
-// The accesses to 4 bytes. Primitives are many, and race with few: they are found by their lane, kind and bytes.
+// A hash table of accesses, which are found by their lane, kind and bytes.
+struct Accesses {
+    Access* at;
+    u32 size, count;
+};
+
+// The accesses to 4 bytes. Primitives and plain loads are many, and race with few.
 struct Word {
-    Access* plain;
-    Access* primitives; // a hash table
-    u32 size, count;    // of the hash table
-    bool narrow;        // some primitive is OF_BLOCK
+    Access* stores; // plain ones
+    Accesses loads, primitives;
+    bool narrow; // some primitive is OF_BLOCK
 };
 
 // The last store to 4 bytes.
 struct Store {
     Clock* released; // what is known to who acquires it, or null
+    Clock* own;      // what the lane's releases to this place have made known, or null
     u32 number, lane, moment;
     u32 scope; // the block for which it is released, or EVERY
 };
@@ -113,19 +125,21 @@ struct State {
     Lane* lanes;
     Line **global, **shared; // a block's shared memory is another for each block
     Access* spare;
+    Clock* fenced; // by the last fence()
     u64 blocks, threads;
 };
 static State s;
 
 extern "C" __attribute__((visibility("hidden"))) char __bss_start[], _end[], __ehdr_start[];
 
+// take ends the launch where the arena is full: the lane that runs is left.
 UNWATCHED inline void* take(u64 bytes) {
     hostModel* m = s.m;
     bytes = (bytes + 15) & ~15ull;
-    if (m->used + bytes > m->bytes - SPARE) {
+    if (m->used + bytes > m->bytes) {
         m->full = 1;
-        s.on = false; // when this access is done
-        if (m->used + bytes > m->bytes) m->used = m->bytes - SPARE;
+        s.on = false;
+        host::host_switch(&s.w->lanes[s.w->current].sp, s.w->main_sp);
     }
     void* p = (char*)m + m->used;
     m->used += bytes;
@@ -224,6 +238,14 @@ UNWATCHED inline void meet_warp(u32 first, u32 lanes) {
 // Whether lane a knows what lane b did at that moment.
 UNWATCHED inline bool knows(u32 a, u32 b, u32 moment) { return a == b || moment_of(s.lanes[a].known, b) >= moment; }
 
+// Whether lane a knows of a load of a word that saw a store as new as that one.
+UNWATCHED inline bool has_seen(const Line* l, int word, u32 a, u32 number) {
+    if (number <= l->least[word]) return true;
+    for (Seen* x = l->seen; x; x = x->next)
+        if (number <= x->numbers[word] && knows(a, x->lane, x->moment)) return true;
+    return false;
+}
+
 // Races.
 
 UNWATCHED inline void report(u64 address, const Access* a, const Access* b) {
@@ -275,18 +297,17 @@ UNWATCHED inline Access* kept(Access* table, u32 size, const Access& x) {
     }
 }
 
-UNWATCHED inline void keep_primitive(Word* w, const Access& x) {
-    if (w->count * 4 >= w->size * 3) {
-        u32 size = w->size ? w->size * 4 : 4;
+UNWATCHED inline void keep(Accesses* t, const Access& x) {
+    if (t->count * 4 >= t->size * 3) {
+        u32 size = t->size ? t->size * 4 : 1;
         Access* table = (Access*)take(size * sizeof(Access));
-        for (u32 i = 0; i < w->size; i++)
-            if (w->primitives[i].moment) *kept(table, size, w->primitives[i]) = w->primitives[i];
-        w->primitives = table;
-        w->size = size;
+        for (u32 i = 0; i < t->size; i++)
+            if (t->at[i].moment) *kept(table, size, t->at[i]) = t->at[i];
+        t->at = table;
+        t->size = size;
     }
-    Access* a = kept(w->primitives, w->size, x);
-    w->count += !a->moment;
-    w->narrow |= (x.kind & OF_BLOCK) != 0;
+    Access* a = kept(t->at, t->size, x);
+    t->count += !a->moment;
     *a = x;
 }
 
@@ -301,15 +322,16 @@ UNWATCHED inline void check(Line* l, int word, u8 bytes, u8 kind, u32 caller) {
     now.moment = lane->moment;
     now.bytes = bytes;
     now.kind = kind;
+    now.number = (kind & (WRITES | PLAIN)) == WRITES ? l->number + 1 : 0; // which it is about to get
     now.frames[0] = caller;
     for (u32 i = 1; i < 3 && lane->depth >= i && lane->depth <= STACK; i++) now.frames[i] = lane->stack[lane->depth - i];
     // An access that comes behind another, and is as wide and as strict, stands for it: what races with the other races
     // with this one.
-    for (Access** from = &w->plain; *from;) {
+    for (Access** from = &w->stores; *from;) {
         Access* a = *from;
         bool ordered = knows(me, a->lane, a->moment);
         against(l, word, a, &now, ordered);
-        if (ordered && kind & PLAIN && !(a->bytes & ~bytes) && !(a->kind & ~kind & WRITES)) {
+        if (ordered && kind & PLAIN && kind & WRITES && !(a->bytes & ~bytes)) {
             *from = a->next;
             a->next = s.spare;
             s.spare = a;
@@ -317,16 +339,31 @@ UNWATCHED inline void check(Line* l, int word, u8 bytes, u8 kind, u32 caller) {
             from = &a->next;
         }
     }
+    if (kind & WRITES) {
+        bool all = (kind & PLAIN) != 0; // that have loaded come before this, and are stood for
+        for (u32 i = 0; i < w->loads.size; i++)
+            if (Access* a = &w->loads.at[i]; a->moment) {
+                bool ordered = knows(me, a->lane, a->moment);
+                against(l, word, a, &now, ordered);
+                all &= ordered && !(a->bytes & ~bytes);
+            }
+        if (all) w->loads = Accesses{};
+    }
     if (kind & PLAIN || w->narrow || kind & OF_BLOCK)
-        for (u32 i = 0; i < w->size; i++)
-            if (Access* a = &w->primitives[i]; a->moment) against(l, word, a, &now, knows(me, a->lane, a->moment));
-    if (!(kind & PLAIN)) return keep_primitive(w, now);
+        for (u32 i = 0; i < w->primitives.size; i++)
+            if (Access* a = &w->primitives.at[i]; a->moment)
+                against(l, word, a, &now, knows(me, a->lane, a->moment) || a->number && has_seen(l, word, me, a->number));
+    if (!(kind & PLAIN)) {
+        w->narrow |= (kind & OF_BLOCK) != 0;
+        return keep(&w->primitives, now);
+    }
+    if (!(kind & WRITES)) return keep(&w->loads, now);
     Access* a = s.spare;
     if (a) s.spare = a->next;
     else a = make<Access>();
     *a = now;
-    a->next = w->plain;
-    w->plain = a;
+    a->next = w->stores;
+    w->stores = a;
 }
 
 UNWATCHED inline u32 place(void* pc) { return (u32)((u64)pc - (u64)__ehdr_start) - 1; }
@@ -371,6 +408,18 @@ UNWATCHED inline void acquire(Lane* me, Clock* c, Order order) {
     if (!c) return;
     if (order == ACQUIRE) me->known = joined(me->known, c);
     else me->pending = joined(me->pending, c);
+}
+
+// acquire_seen takes in what a lane could have acquired of the store that it saw last, before this one.
+UNWATCHED inline void acquire_seen(const Line* l, u32 lane, int first, int end) {
+    for (int i = first; i < end; i++) {
+        u32 number = 0;
+        for (Seen* x = l->seen; x; x = x->next)
+            if (x->lane == lane && x->numbers[i] > number) number = x->numbers[i];
+        const Version* v = l->newest;
+        while (v->stores[i].number > number) v = v->older;
+        acquire(&s.lanes[lane], usable(v->stores[i], lane), ACQUIRE);
+    }
 }
 
 // note keeps that a lane has seen stores, so that whoever knows that sees no older ones.
@@ -447,15 +496,17 @@ template <class T> UNWATCHED inline T load(const T* p, T is, Order order, u8 kin
     int first = first_word(p), end = end_word(p);
     compare(l, first, end);
     Version* v = choose(l, lane, first, end);
+    if (order == ACQUIRE) acquire_seen(l, lane, first, end);
     note(l, lane, v, first, end);
     for (int i = first; i < end; i++) acquire(&s.lanes[lane], usable(v->stores[i], lane), order);
     if (v != l->newest) __builtin_memcpy(&is, (char*)&v->image + ((u64)p & 15), sizeof(T));
     return is;
 }
 
-// before_store must come before a store, and stored behind it. A read-modify-write reads the newest and hands on what was released.
+// before_store must come before a store, and stored behind it. A read-modify-write reads the newest and hands on what
+// was released. So does a store of less than a word: what was released may be of other bytes.
 UNWATCHED inline void before_store(Line* l) {
-    if (l->newest) return;
+    if (l->newest) return compare(l, 0, 4);
     Version* v = make<Version>();
     copy_image(v, l);
     l->newest = v;
@@ -465,18 +516,21 @@ template <class T> UNWATCHED inline void stored(Line* l, const T* p, Order order
     u32 lane = this_lane();
     Lane* me = &s.lanes[lane];
     Version *old = l->newest, *v = make<Version>();
-    Clock* released = me->released;
+    Clock *released = me->released, *now = nullptr;
     u32 moment = me->moment;
-    if (order == RELEASE) released = joined(released, publish(me));
+    if (order == RELEASE) released = now = joined(released, publish(me));
     int first = first_word(p), end = end_word(p);
     for (int i = 0; i < 4; i++) v->stores[i] = old->stores[i];
     l->number++;
     for (int i = first; i < end; i++) {
         Store& st = v->stores[i];
-        Clock* handed = nullptr;
+        Clock *handed = nullptr, *own = now;
         u32 scope = SHARED ? block_of(lane) : EVERY;
-        if (changes && st.released && (st.scope == EVERY || st.scope == block_of(lane))) handed = st.released;
-        st = Store{joined(released, handed), l->number, lane, moment, scope};
+        if ((changes || sizeof(T) < 4) && st.released && (st.scope == EVERY || st.scope == block_of(lane))) handed = st.released;
+        int depth = 0;
+        for (Version* x = old; !own && x && depth < DEPTH; x = x->older, depth++)
+            if (x->stores[i].number && x->stores[i].lane == lane) own = x->stores[i].own;
+        st = Store{joined(joined(released, handed), own), own, l->number, lane, moment, scope};
     }
     copy_image(v, l);
     v->older = old;
@@ -507,6 +561,7 @@ template <class T, class F, class G = Always> UNWATCHED inline T change(T* p, Or
     check_words(l, p, kind | (writes ? WRITES : 0), pc);
     u32 lane = this_lane();
     int first = first_word(p), end = end_word(p);
+    if (order == ACQUIRE) acquire_seen(l, lane, first, end);
     note(l, lane, l->newest, first, end);
     for (int i = first; i < end; i++) acquire(&s.lanes[lane], usable(l->newest->stores[i], lane), order);
     if (writes) stored(l, p, RELAXED, true);
@@ -518,11 +573,20 @@ template <class T> UNWATCHED inline T load_readonly(const T* p, void* pc) {
     return *p;
 }
 
-UNWATCHED inline void fence() {
+// fence_acq_rel is a fence, and fence is one that all others of its kind come before or behind.
+UNWATCHED inline void fence_acq_rel() {
     if (!s.on) return;
     Lane* me = &s.lanes[this_lane()];
     me->known = joined(me->known, me->pending);
     me->released = publish(me);
+}
+
+UNWATCHED inline void fence() {
+    if (!s.on) return;
+    Lane* me = &s.lanes[this_lane()];
+    me->known = joined(me->known, s.fenced);
+    fence_acq_rel();
+    s.fenced = me->released;
 }
 
 // The launch.
@@ -534,21 +598,23 @@ UNWATCHED inline void begin(Worker* w) {
     s.m = (hostModel*)w->launch->model;
     s.blocks = w->launch->blocks;
     s.threads = w->launch->threads;
-    if (s.blocks * s.threads >= EVERY) {
-        s.m->full = 1;
-        return;
-    }
+    s.m->full = s.blocks > MOST_LANES / s.threads;
+    if (s.m->full) return;
     s.lanes = (Lane*)take(s.blocks * s.threads * sizeof(Lane));
     s.global = (Line**)take(BUCKETS * sizeof(Line*));
     s.shared = (Line**)take(BUCKETS * sizeof(Line*));
-    s.on = !s.m->full;
-    for (u64 i = 0; s.on && i < s.blocks * s.threads; i++) s.lanes[i].moment = 1;
+    s.on = true;
+    for (u64 i = 0; i < s.blocks * s.threads; i++) s.lanes[i].moment = 1;
 }
 
 UNWATCHED inline void begin_block() {
-    if (s.on)
-        for (u64 i = 0; i < BUCKETS; i++) s.shared[i] = nullptr;
+    if (!s.on) return;
+    for (u64 i = 0; i < BUCKETS; i++) s.shared[i] = nullptr;
+    if (SHARED) s.fenced = nullptr;
 }
+
+// Whether the launch ends, because it is too large.
+UNWATCHED inline bool ends() { return s.m && s.m->full; }
 
 } // namespace model
 
