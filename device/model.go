@@ -37,8 +37,11 @@ const (
 	raceReadonly
 )
 
-// modelBytes are addresses. Memory is taken as a launch needs it.
-const modelBytes = 8 << 30
+// modelBytes are addresses, of which the head has the first modelHead. Memory is taken as a launch needs it.
+const (
+	modelBytes = 8 << 30
+	modelHead  = 8 << 10
+)
 
 // memoryModel is the arena of the launch that runs: one at a time, of all devices that check theirs.
 type memoryModel struct{ base uintptr }
@@ -64,7 +67,7 @@ func beginModel() (*memoryModel, error) {
 	}
 	m := &memoryModel{theModel.base}
 	h := m.head()
-	h.Bytes, h.Used = theModel.limit, 8<<10
+	h.Bytes, h.Used = theModel.limit, modelHead
 	return m, nil
 }
 
