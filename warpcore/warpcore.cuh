@@ -849,6 +849,7 @@ template <class C, class Tile> __device__ Outcome insert_multi(const Table& t, T
 template <class C, class Tile> __device__ bool find(const Table& t, Tile g, typename C::key k, typename C::value& v) {
     Hit<C> hit = find_each<C>(t, g, g.rank() == 0, k);
     typename C::value mine{};
+    g.sync(); // another lane has seen the key: this one then sees it, too, and what it acquires
     if (hit.found) mine = hit.value_acquired();
     v = g.shuffle(mine, 0);
     return g.shuffle((u32)hit.found, 0);
