@@ -66,7 +66,7 @@ func (s *Stretches) Fine(rule Regions, n, slots, stretches, most int64) (f Fine,
 	}
 	f.Large = (stretches + f.Within - 1) / f.Within
 	f.Regions = rule
-	f.Regions.PieceRows = max(min(rule.onePass(), mostPiece), min(least, most, mostPiece))
+	f.Regions.PieceRows = max(rule.PieceRows, min(rule.onePass(), mostPiece), min(least, most, mostPiece))
 	f.Regions.RegionRows = max(1, least/(f.Large*f.Within))
 	fits := stretches >= max(2, s.Blocks) && max(f.Large, f.Within) <= MaxParts
 	return f, fits && n >= s.MinRows && min(n, f.Regions.PieceRows) >= least
