@@ -30,9 +30,12 @@ func mixedTest[K, V any](t *testing.T, d *device.Device, newMap Maker[K, V]) {
 
 // MixedStress is Stress with mixed batches.
 func MixedStress[K, V any](t *testing.T, open func(seed uint64) *device.Device, newMap Maker[K, V], o table.Options, seeds int) {
+	testenv.Tried(t, seeds, "histories")
 	for seed := range uint64(seeds) {
 		d := open(seed)
-		ok := t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { mixedChurn(t, d, newMap, o, seed, 8, 96) })
+		ok := t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+			mixedChurn(t, d, newMap, o, seed+testenv.FirstSeed(), 8, 96)
+		})
 		must(t, d.Close())
 		if !ok {
 			return
