@@ -130,7 +130,7 @@ func Some[T any](all []T, n int) []T {
 func FirstSeed() uint64 { return quick.Seeds }
 
 // Tried logs how many of something a test has tried, in the form that go run ./internal/trial adds up: programs,
-// operations, faults, kills, inputs, histories or reductions.
+// operations, faults, kills, inputs, histories, slices or reductions.
 func Tried(t testing.TB, n int, what string) {
 	t.Helper()
 	t.Logf("tried %d %s", n, what)

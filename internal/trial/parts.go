@@ -63,13 +63,16 @@ func parts() []*part {
 			{dir: "root", tests: "^TestEachCallOfShardsFails$"},
 			{dir: "shard", tests: "^TestEachNCCLCallFails$"},
 		}},
-		{name: "crashes", share: 3, turns: []turn{
+		{name: "crashes", share: 3, env: []string{"WARPMAP_LONG=1"}, turns: []turn{
 			{dir: "cmd/warpmap", tests: "^TestKilledAtEachCall$"},
 			{dir: "cmd/warpmap", tests: "^TestEachCallOnFilesFails$"},
 			{dir: "cmd/warpmap", tests: "^Test(LaunchMemberKilled|ServeKilled)$"},
 		}},
 		{name: "stress", share: 3, turns: histories},
 		{name: "model", share: 4, env: []string{"WARPMAP_MODEL=1"}, turns: histories},
+		{name: "aging", share: 2, env: []string{"WARPMAP_LONG=1"}, turns: []turn{
+			{dir: "internal/bench/library", tests: "^TestAging$/^DEVICE$"},
+		}},
 		{name: "fuzzers", share: 3, turns: fuzzers()},
 	}
 }
