@@ -118,7 +118,8 @@ func TestLeavesOut(t *testing.T) {
 	if err == nil {
 		t.Error("no error")
 	}
-	for want, n := range map[string]int{" Fails, a/b: ": mostFindings, " Skips, a/b: ": 1, ": FOUND: no such test": mostFindings} {
+	for want, n := range map[string]int{" Fails, a/b: ": mostFindings, " Skips, a/b: ": 1,
+		": FOUND: no such test": mostFindings} {
 		got := strings.Count(out.String(), want)
 		if got < n || got > n+1 || n == 1 && got > 1 { // another one may have been under way
 			t.Errorf("%d times %q, want %d:\n%s", got, want, n, &out)
@@ -131,7 +132,8 @@ func TestFindsAHang(t *testing.T) {
 	tests, made := plants(t, "Hangs")
 	var out strings.Builder
 	found := t.TempDir()
-	err := command(t.Context(), []string{"-tests", tests, "-out", found, "-time", "1h", "-deadline", "1s", "-turns", "1"}, made, &out)
+	err := command(t.Context(), []string{"-tests", tests, "-out", found, "-time", "1h", "-deadline", "1s", "-turns", "1"},
+		made, &out)
 	logs, _ := filepath.Glob(filepath.Join(found, "*.log"))
 	if err == nil || len(logs) != 1 {
 		t.Fatalf("%v, %q\n%s", err, logs, &out)

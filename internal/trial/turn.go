@@ -135,7 +135,8 @@ func (t *trial) run(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	name := filepath.Join(t.out, fmt.Sprintf("%d-%s-%s.log", r.seed, r.part.name, strings.ReplaceAll(r.turn.dir, "/", "-")))
+	where := strings.ReplaceAll(r.turn.dir, "/", "-")
+	name := filepath.Join(t.out, fmt.Sprintf("%d-%s-%s.log", r.seed, r.part.name, where))
 	log, err := os.Create(name)
 	if err != nil {
 		return err

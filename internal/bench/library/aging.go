@@ -401,7 +401,8 @@ func aging(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
 			agingLoad, eachKey),
 			"rates: of the device's time since the row before; slowest ms: of these slices; ×: the last row over the second, " +
 				"by when all keys have been replaced"},
-		Plots: []bench.Plot{{Name: "insert", Title: "Inserts into tables that age", X: "slices", Y: "insert G/s", Series: "table"}},
+		Plots: []bench.Plot{{Name: "insert", Title: "Inserts into tables that age", X: "slices", Y: "insert G/s",
+			Series: "table"}},
 	}
 	return eachAged(d, o, fig, func(name string, kind table.Kind, family table.Family) error {
 		a, err := newAged(d, kind, family, table.Options{Capacity: o.N, LoadFactor: agingLoad, Seed: agingSeed})
