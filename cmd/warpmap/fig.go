@@ -143,7 +143,10 @@ it. With --keep it says what it does, and figures over several devices are kept 
 	cmd.Flags().IntVar(&o.N, "n", 0, "pairs (0: as the paper has, or what suits the CPU); gph, dycuckoo and stadium "+
 		"figures scale all sizes with it")
 	cmd.Flags().IntVar(&o.Batches, "batches", 0,
-		"batches of slab/churn (0: 1000, or 50 on the CPU), or of RAND in dycuckoo figures (0: 100, or 8 on the CPU)")
+		"batches of slab/churn (0: 1000, or 50 on the CPU), slices of library/aging (0: 1000), or batches of RAND in "+
+			"dycuckoo figures (0: 100, or 8 on the CPU)")
+	cmd.Flags().IntVar(&o.Operations, "operations", 0,
+		"operations of library/churn (0: 1000000000, or 200 a pair on the CPU)")
 	cmd.Flags().StringVarP(&out, "out", "o", "", "write CSV, SVG and PNG to this folder, and print their names")
 	return cmd
 }
