@@ -89,6 +89,10 @@ func (r *run) all() (err error) {
 			return errors.New("a ground over members, and nobody starts such")
 		}
 		m, end, err := r.Members(r.f, r.g)
+		if errors.Is(err, ErrRefused) {
+			r.Refused++
+			return nil
+		}
 		if err != nil {
 			return err
 		}
