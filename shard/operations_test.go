@@ -123,10 +123,10 @@ func TestMembersKeptFiles(t *testing.T) {
 	testenv.ByTurns(t)
 	x := starter{t, standin.Build(t)}
 	for text, want := range map[string]operations.Runner{
-		"operations 1\ntable multimap key=u32 value=u64\nground family=warpcore members=2\ninsert 1=1 2=1 1=3\ndelete 1\n": {Operations: 2},
-		"operations 1\ntable set key=u32 maxbytes=2048\nground family=warpcore members=3\ninsert 1\n":                      {Refused: 1},
+		"table multimap key=u32 value=u64\nground family=warpcore members=2\ninsert 1=1 2=1 1=3\ndelete 1\n": {Operations: 2},
+		"table set key=u32 maxbytes=2048\nground family=warpcore members=3\ninsert 1\n":                      {Refused: 1},
 	} {
-		f, err := operations.Parse(text)
+		f, err := operations.Parse("operations 1\n" + text)
 		must(t, err)
 		var r operations.Runner
 		if err := runOver(x, &r, f); err != nil || r.Operations != want.Operations || r.Refused != want.Refused {

@@ -129,10 +129,11 @@ func TestLeavesOut(t *testing.T) {
 
 // A turn that hangs is a finding, with its stacks.
 func TestFindsAHang(t *testing.T) {
+	t.Parallel() // it waits
 	tests, made := plants(t, "Hangs")
 	var out strings.Builder
 	found := t.TempDir()
-	err := command(t.Context(), []string{"-tests", tests, "-out", found, "-time", "1h", "-deadline", "1s", "-turns", "1"},
+	err := command(t.Context(), []string{"-tests", tests, "-out", found, "-time", "1h", "-deadline", "5s", "-turns", "1"},
 		made, &out)
 	logs, _ := filepath.Glob(filepath.Join(found, "*.log"))
 	if err == nil || len(logs) != 1 {
@@ -146,9 +147,10 @@ func TestFindsAHang(t *testing.T) {
 
 // When the time is over, a turn that is under way is cut off, which is no finding.
 func TestCutsOff(t *testing.T) {
+	t.Parallel() // it waits
 	tests, made := plants(t, "Hangs")
 	var out strings.Builder
-	err := command(t.Context(), []string{"-tests", tests, "-out", t.TempDir(), "-time", "300ms"}, made, &out)
+	err := command(t.Context(), []string{"-tests", tests, "-out", t.TempDir(), "-time", "2s"}, made, &out)
 	if err == nil || err.Error() != "no test was run" || !strings.Contains(out.String(), ": cut off\n") {
 		t.Errorf("%v\n%s", err, &out)
 	}
