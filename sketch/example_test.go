@@ -47,7 +47,7 @@ func ExampleLoadHyperLogLog() {
 	d, err := device.Open("auto")
 	check(err)
 	defer d.Close()
-	h, err := sketch.NewHyperLogLog[string](d, sketch.HyperLogLogOptions{})
+	h, err := sketch.NewHyperLogLog[string](d, sketch.HyperLogLogOptions{Seed: 7})
 	check(err)
 	defer h.Close()
 	check(h.Add([]string{"Hamburg", "Köln", "Hamburg"}))

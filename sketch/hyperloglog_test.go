@@ -410,7 +410,7 @@ func TestSaveAndLoad(t *testing.T) {
 			}
 			must(t, again.Close())
 		}
-		words := newSketch[string](t, d, HyperLogLogOptions{})
+		words := newSketch[string](t, d, HyperLogLogOptions{Seed: 7})
 		must(t, words.Add([]string{"a", "b", "a"}))
 		var file bytes.Buffer
 		must(t, words.Save(ctx, &file))

@@ -115,8 +115,8 @@ func root() *cobra.Command {
 	onlyUses(uses{device: true}, demo, compile)
 	onlyUses(uses{}, launch)
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagError(err) })
-	cmd.AddCommand(devices, benchCommand(), tuneCommand(), demo, gen, joinCommand(), launch, kmersCommand(),
-		classifyCommand(), compile, version)
+	cmd.AddCommand(devices, benchCommand(), tuneCommand(), demo, gen, joinCommand(), distinctCommand(),
+		launch, kmersCommand(), classifyCommand(), compile, version)
 	cmd.SetGlobalNormalizationFunc(spelled)
 	ranErrors(cmd)
 	return cmd

@@ -39,6 +39,7 @@ var formats = map[string]string{
 	"device.numaOf":                   "none: a number of the kernel's",
 	"device/internal/nvrtc.version":   "none: digits, by a pattern",
 	"device/internal/nvrtc.parseArch": "none: sm_ and a number, which programmers write",
+	"internal/unique.at":              "none: lengths that this process has written",
 	"internal/testenv.Turn":           "none: of tests, a digit",
 	"examples/load.load":              "none: an example, and numbers",
 	"examples/load.ask":               "none: an example, and numbers",
