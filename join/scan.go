@@ -330,13 +330,15 @@ func (c *columnScan) wordsOf(v *vec) (out []uint64) {
 	case 4:
 		out = make([]uint64, v.n)
 		for i, x := range words[uint32](v.fixed) {
-			out[i] = uint64(x)
+			out[i] = uint64(int32(x))
 		}
-	default:
+	default: // decimals, the highest byte first
 		out = make([]uint64, v.n)
 		for i := range out {
-			for j, b := range v.entry(i) {
-				out[i] |= uint64(b) << (8 * j)
+			x := v.entry(i)
+			out[i] = uint64(int8(x[0]))
+			for _, b := range x[1:] {
+				out[i] = out[i]<<8 | uint64(b)
 			}
 		}
 	}

@@ -47,6 +47,14 @@ func (c *columnFlags) options(cmd *cobra.Command, args []string) (err error) {
 	return err
 }
 
+// someFiles wants an input at least.
+func someFiles(_ *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return fmt.Errorf("no input: want FILE, and others if there are")
+	}
+	return nil
+}
+
 func distinctCommand() *cobra.Command {
 	var c columnFlags
 	approx := false
@@ -68,12 +76,7 @@ Of Parquet and CSV the column alone is read. The number goes to standard output;
   zcat events.csv.gz | warpmap distinct - -c user --format csv --types user=text
 
 ` + exitCodes,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return fmt.Errorf("no input: want FILE, and others if there are")
-			}
-			return nil
-		},
+		Args: someFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := c.options(cmd, args); err != nil {
 				return err

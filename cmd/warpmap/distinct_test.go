@@ -68,3 +68,35 @@ func TestDistinct(t *testing.T) {
 		}
 	}
 }
+
+// The command prints CSV, or JSON with the error of an estimate.
+func TestTop(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.csv")
+	if err := os.WriteFile(path, []byte("city,n\n\"a,b\",1\nc,2\n\"a,b\",3\n,4\nd,5\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for args, want := range map[string]string{
+		"-c city":              "city,count\n\"a,b\",2\nc,1\nd,1\n",
+		"-c city -k 1 --quiet": "city,count\n\"a,b\",2\n",
+		"-c n --most 2 --approx --threads 1 --types n=text": "n,count\n1,1\n2,1\n",
+	} {
+		if out := must(t, append([]string{"top", path}, strings.Fields(args)...)...); out != want {
+			t.Errorf("%s: %q, want %q", args, out, want)
+		}
+	}
+	var s join.TopSummary
+	out := must(t, "top", path, "-c", "city", "-k", "1", "--approx", "--json")
+	if err := json.Unmarshal([]byte(out), &s); err != nil || s.Rows != 5 || s.Nulls != 1 || s.Type != "utf8" ||
+		len(s.Values) != 1 || s.Values[0] != (join.TopValue{Value: "a,b", Count: 2}) || s.Error != 0 || s.Total <= 0 {
+		t.Errorf("%s: %+v, %v", out, s, err)
+	}
+	for args, want := range map[string]int{
+		"": exitUsage, path: exitUsage, path + " -c city -k 0": exitUsage, path + " -c other": exitUsage,
+		path + "x -c city": exitInput, path + " -c city --memory 10": exitMemory, path + " -c city -k 9999999": exitUsage,
+	} {
+		_, _, err := run(t, append([]string{"top"}, strings.Fields(args)...)...)
+		if got := exitCode(err); err == nil || got != want {
+			t.Errorf("top %s: %v ends with %d, want %d", args, err, got, want)
+		}
+	}
+}

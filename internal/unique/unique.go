@@ -30,6 +30,7 @@ const (
 
 // Keys are the distinct keys so far. The methods may be called by several goroutines.
 type Keys struct {
+	all             sync.RWMutex // held for reading by Add, and alone by Prune
 	texts, counting bool
 	seeds           [2]uint64
 	parts           [1 << partBits]part
@@ -67,9 +68,11 @@ func (k *Keys) hash(word uint64) uint64 {
 	return h ^ h>>32
 }
 
-// Add takes a batch in. Of texts, words are hashes: equal texts must have equal ones, and at gives the text. times tells
-// how often each key came; nil is once each. Cost: two passes over the batch.
+// Add takes a batch in. Of texts, words are hashes: equal texts must have equal ones, and at gives the text. times
+// tells how often each key came; nil is once each. Cost: two passes over the batch.
 func (k *Keys) Add(words []uint64, at func(i int) []byte, times []uint64) {
+	k.all.RLock()
+	defer k.all.RUnlock()
 	for from := 0; from < len(words); from += mostDealt {
 		to, some, in := min(from+mostDealt, len(words)), times, at
 		if times != nil {
@@ -136,27 +139,32 @@ func (k *Keys) put(p *part, hashes []uint64, order []uint32, words []uint64, at 
 			p.zeros += n
 			continue
 		}
-		if 8*(p.n+1) > 5*len(p.words) {
-			k.grow(p)
-		}
 		var text []byte
 		if k.texts {
 			word, text = max(1, word), at(int(i))
 		}
-		slot, there := k.find(p, hashes[i], word, text)
-		if !there {
-			p.words[slot] = word
-			p.n++
-			if k.texts {
-				p.places[slot] = uint64(len(p.text))
-				room := cap(p.text)
-				p.text = append(binary.AppendUvarint(p.text, uint64(len(text))), text...)
-				k.bytes.Add(int64(cap(p.text) - room))
-			}
+		k.enter(p, hashes[i], word, text, n)
+	}
+}
+
+// enter counts a key, which came n times.
+func (k *Keys) enter(p *part, hash, word uint64, text []byte, n uint64) {
+	if 8*(p.n+1) > 5*len(p.words) {
+		k.grow(p)
+	}
+	slot, there := k.find(p, hash, word, text)
+	if !there {
+		p.words[slot] = word
+		p.n++
+		if k.texts {
+			p.places[slot] = uint64(len(p.text))
+			room := cap(p.text)
+			p.text = append(binary.AppendUvarint(p.text, uint64(len(text))), text...)
+			k.bytes.Add(int64(cap(p.text) - room))
 		}
-		if k.counting {
-			p.counts[slot] += n
-		}
+	}
+	if k.counting {
+		p.counts[slot] += n
 	}
 }
 
@@ -243,10 +251,16 @@ type Count struct {
 func (k *Keys) Top(n int, less func(a, b Count) int) []Count {
 	var top []Count
 	order := func(a, b Count) int { return cmp.Or(cmp.Compare(b.Times, a.Times), less(a, b)) }
+	last := Count{} // where n are known, none behind it is among them
 	keep := func(c Count) {
+		if last.Times > 0 && (c.Times < last.Times || order(c, last) > 0) {
+			return
+		}
 		if top = append(top, c); len(top) >= 2*n+1024 {
 			slices.SortFunc(top, order)
-			top = top[:n]
+			if top = top[:n]; n > 0 {
+				last = top[n-1]
+			}
 		}
 	}
 	for i := range k.parts {
@@ -269,4 +283,71 @@ func (k *Keys) Top(n int, less func(a, b Count) int) []Count {
 	}
 	slices.SortFunc(top, order)
 	return top[:min(n, len(top))]
+}
+
+// Prune keeps no more than most keys, those that came most often, and gives by how much it makes the counts of all
+// less: by the count of the first key that has no place, so that equal ones have none either. It is the step of
+// Misra-Gries summaries in P. Agarwal and others, Mergeable Summaries (PODS 2012): all calls together give no more than
+// a share of 1/(most+1) of all that was added. Where there are no more keys, it does nothing and gives 0. Cost: a pass
+// over all keys, and memory for those that stay. The Keys must be counting.
+func (k *Keys) Prune(most int) (less uint64) {
+	k.all.Lock()
+	defer k.all.Unlock()
+	if k.Len() <= int64(most) {
+		return 0
+	}
+	less = k.threshold(most)
+	k.bytes.Store(0)
+	for i := range k.parts {
+		p := &k.parts[i]
+		old := part{n: p.n, words: p.words, counts: p.counts, places: p.places, text: p.text}
+		p.n, p.words, p.counts, p.places, p.text = 0, nil, nil, nil, nil
+		p.zeros -= min(p.zeros, less)
+		for slot, w := range old.words {
+			if w == 0 || old.counts[slot] <= less {
+				continue
+			}
+			var text []byte
+			if k.texts {
+				text = old.at(uint64(slot))
+			}
+			k.enter(p, k.hash(w), w, text, old.counts[slot]-less)
+		}
+	}
+	return less
+}
+
+// threshold is the count of key number most, from 0, in the order of counts, the largest first.
+func (k *Keys) threshold(most int) uint64 {
+	const small = 1 << 16 // counts below are counted, and others sorted
+	var large []uint64
+	times := make([]int, small)
+	note := func(n uint64) {
+		if n >= small {
+			large = append(large, n)
+		} else {
+			times[n]++
+		}
+	}
+	for i := range k.parts {
+		p := &k.parts[i]
+		if p.zeros > 0 {
+			note(p.zeros)
+		}
+		for slot, w := range p.words {
+			if w != 0 {
+				note(p.counts[slot])
+			}
+		}
+	}
+	if most < len(large) {
+		slices.Sort(large)
+		return large[len(large)-1-most]
+	}
+	most -= len(large)
+	n := small - 1
+	for ; most >= times[n]; n-- {
+		most -= times[n]
+	}
+	return uint64(n)
 }

@@ -84,6 +84,54 @@ func TestKeys(t *testing.T) {
 	}
 }
 
+// Of a stream by Zipf's law, pruned whenever it has too many keys, each count is too low by no more than Prune gave in
+// all, which is less than the stream's length by one more than the keys that stay: the bound of Misra and Gries, and of
+// SpaceSaving. So no key that came more often than that is missing.
+func TestPrune(t *testing.T) {
+	for _, texts := range []bool{false, true} {
+		for _, most := range []int{1, 10, 1000} {
+			k, model, less, all := New(texts, true), map[uint64]uint64{}, uint64(0), uint64(0)
+			rng := rand.New(rand.NewPCG(uint64(most), 9))
+			zipf := rand.NewZipf(rng, 1.1, 1, 1<<20)
+			for range 30 {
+				words := make([]uint64, 5000)
+				for i := range words {
+					x := zipf.Uint64()
+					words[i] = x
+					model[x]++
+				}
+				all += uint64(len(words))
+				k.Add(words, func(i int) []byte { return fmt.Append(nil, words[i]) }, nil)
+				if k.Len() > int64(2*most) {
+					less += k.Prune(most)
+					if k.Len() > int64(most) {
+						t.Fatalf("%d keys are left, want %d at most", k.Len(), most)
+					}
+				}
+			}
+			if less == 0 || less*uint64(most+1) > all {
+				t.Errorf("counts are less by %d, and %d keys stay of a stream of %d", less, most, all)
+			}
+			seen := map[uint64]uint64{}
+			for _, c := range k.Top(4*most, func(a, b Count) int { return 0 }) {
+				word := c.Word
+				if texts {
+					fmt.Sscan(string(c.Text), &word)
+				}
+				seen[word] = c.Times
+			}
+			for word, n := range model {
+				if got := seen[word]; got > n || n-got > less {
+					t.Errorf("%d came %d times, and is told to have come %d times, within %d", word, n, got, less)
+				}
+			}
+			if n := k.Prune(1 << 20); n != 0 {
+				t.Errorf("few keys are pruned, by %d", n)
+			}
+		}
+	}
+}
+
 func BenchmarkAdd(b *testing.B) {
 	for _, distinct := range []uint64{1000, 1 << 20, 1 << 24} {
 		b.Run(fmt.Sprint(distinct), func(b *testing.B) {
