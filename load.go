@@ -71,7 +71,7 @@ func LoadCounter[K any, C uint32 | uint64](ctx context.Context, r io.Reader, d *
 // than "" and Auto must be that of the file's family.
 func LoadFilter[K any](ctx context.Context, r io.Reader, d *device.Device, name table.Family) (table.Filter[K], error) {
 	return loaded(ctx, r, snapshot.Filter[K], func(h *snapshot.Header) (table.Filter[K], error) {
-		if h.Form == nil {
+		if h.Form == nil || h.Kind != table.KindFilter.String() {
 			return nil, errors.New("warpmap: the file is of a " + h.Kind + ", and not of a filter: load it as what it is")
 		}
 		if !auto(name) && name != h.Family {

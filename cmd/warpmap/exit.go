@@ -67,6 +67,7 @@ func exitCode(err error) int {
 		own   *deviceError
 		fault *device.FaultError
 		build *device.CompileError
+		many  *join.TooManyError
 		wrong *join.OptionError
 		input *join.InputError
 		reads *genome.InputError
@@ -79,7 +80,7 @@ func exitCode(err error) int {
 	case !errors.As(err, &ran) || errors.As(err, &usage) || errors.As(err, &wrong) ||
 		strings.HasPrefix(err.Error(), "--"):
 		return exitUsage
-	case device.IsOutOfMemory(err) || errors.As(err, &full):
+	case device.IsOutOfMemory(err) || errors.As(err, &full) || errors.As(err, &many):
 		return exitMemory
 	case errors.As(err, &own) || errors.As(err, &fault) || errors.As(err, &build):
 		return exitDevice

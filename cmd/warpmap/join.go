@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"maps"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -84,8 +83,8 @@ const joinExample = `  warpmap join orders.parquet lineitem.parquet --on o_order
 // joinFlags are those of a join.
 type joinFlags struct {
 	o                                           join.Options
-	on, columns, builds, probes, types, nulls   []string
-	delimiter, quote                            string
+	on, columns, builds, probes                 []string
+	text                                        textFlags
 	format, buildFormat, probeFormat, outFormat string
 	how, filter                                 string
 	over                                        several
@@ -153,7 +152,7 @@ func (j *joinFlags) options(cmd *cobra.Command, args []string) (err error) {
 		}
 		j.o.Select = append(j.o.Select, names...)
 	}
-	if err := j.text(cmd); err != nil {
+	if j.o.Text, err = j.text.options(cmd); err != nil {
 		return err
 	}
 	for _, f := range []struct {
@@ -171,54 +170,6 @@ func (j *joinFlags) options(cmd *cobra.Command, args []string) (err error) {
 		return fmt.Errorf("--count and --out %s: a count is written nowhere but on standard output", j.o.Out)
 	}
 	return nil
-}
-
-// text are the options of text inputs.
-func (j *joinFlags) text(cmd *cobra.Command) (err error) {
-	for _, s := range j.types {
-		types, err := join.ParseTypes(s)
-		if err != nil {
-			return fmt.Errorf("--types: %w", err)
-		}
-		for name := range types {
-			if j.o.Text.Types[name] != nil {
-				return fmt.Errorf("--types: column %q is there twice", name)
-			}
-		}
-		if j.o.Text.Types == nil {
-			j.o.Text.Types = join.Types{}
-		}
-		maps.Copy(j.o.Text.Types, types)
-	}
-	for _, s := range j.nulls {
-		words, err := join.ParseNames(s)
-		if err != nil {
-			return fmt.Errorf(`--null %q: want words, separated by commas, with \ before , and \ in a word`, s)
-		}
-		j.o.Text.Nulls = append(j.o.Text.Nulls, words...)
-	}
-	if cmd.Flags().Changed("delimiter") {
-		if j.o.Text.Delimiter, err = oneByte(j.delimiter); err != nil {
-			return fmt.Errorf("--delimiter: %w", err)
-		}
-	}
-	if j.o.Text.NoQuotes = cmd.Flags().Changed("quote") && j.quote == ""; j.quote != "" {
-		if j.o.Text.Quote, err = oneByte(j.quote); err != nil {
-			return fmt.Errorf("--quote: %w", err)
-		}
-	}
-	return nil
-}
-
-// oneByte reads a character between or around fields.
-func oneByte(s string) (byte, error) {
-	if s == `\t` {
-		return '\t', nil
-	}
-	if len(s) != 1 || s[0] >= 0x80 || s[0] == 0 || s[0] == '\n' || s[0] == '\r' {
-		return 0, fmt.Errorf(`%q: want one character of ASCII that ends no line, such as ; or ', or \t for a tab`, s)
-	}
-	return s[0], nil
 }
 
 func (j *joinFlags) run(cmd *cobra.Command, args []string) error {
@@ -313,14 +264,7 @@ func (j *joinFlags) flags(cmd *cobra.Command) {
 	f.StringVar(&j.buildFormat, "build-format", "", "format of the build side's inputs")
 	f.StringVar(&j.probeFormat, "probe-format", "", "format of the probe side's inputs")
 	f.StringVar(&j.outFormat, "out-format", "", "format of the output")
-	f.StringArrayVar(&j.types, "types", nil, `types of columns of text inputs, column=type, separated by commas; `+
-		`\ before , = \ in a name; types as in SQL: `+strings.Join(join.TypeNames(), ", ")+
-		"(P,S); other columns get a type that holds all values")
-	f.StringArrayVar(&j.nulls, "null", nil, "words of CSV and TSV that mean NULL beside the empty field, where they "+
-		`have no quotes, separated by commas, such as NA,NULL`)
-	f.StringVar(&j.delimiter, "delimiter", "", `character between the fields of CSV inputs, such as ';' or '\t'; left `+
-		"out, a comma")
-	f.StringVar(&j.quote, "quote", "", "character around fields of CSV and TSV inputs; '' for none; left out, \"")
+	j.text.flags(f)
 	f.Int64Var(&j.o.RowsPerFile, "rows-per-file", 0, "make a folder of files of so many rows")
 	f.StringVar((*string)(&j.o.Table), "table", "", "family of tables: "+strings.Join(families(), ", ")+"; left out, "+
 		string(join.DefaultTable)+", and on the CPU a table of the join's own")

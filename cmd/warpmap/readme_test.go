@@ -185,7 +185,8 @@ func TestDocsCommandsExist(t *testing.T) {
 var snippetImports = []string{
 	"errors", "fmt", "log", "os", "strings", "github.com/warpmap/warpmap",
 	"github.com/warpmap/warpmap/device", "github.com/warpmap/warpmap/dycuckoo", "github.com/warpmap/warpmap/join",
-	"github.com/warpmap/warpmap/shard", "github.com/warpmap/warpmap/table/snapshot", "github.com/warpmap/warpmap/warpcore",
+	"github.com/warpmap/warpmap/shard", "github.com/warpmap/warpmap/sketch", "github.com/warpmap/warpmap/table/snapshot",
+	"github.com/warpmap/warpmap/warpcore",
 }
 
 // snippetsMain runs all snippets but whole programs. They share what docs/tables.md says: d, ctx and check. Their kernels are

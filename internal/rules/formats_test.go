@@ -7,6 +7,7 @@ var formats = map[string]string{
 	// Files of tables, of counts, and databases.
 	"table/snapshot.header":           "table/snapshot/FuzzHeader table/snapshot/FuzzLoad table/snapshot/FuzzSealed",
 	"warpcore.NewFilterOf":            "warpcore/FuzzFilterForm",
+	"sketch.ofForm":                   "sketch/FuzzForm sketch/FuzzLoad",
 	"genome/kmers.head":               "genome/kmers/FuzzFile genome/kmers/FuzzPart genome/kmers/FuzzPlainPart",
 	"genome/kmers.readCounted":        "genome/kmers/FuzzPlainPart",
 	"genome/classify.describe":        "genome/classify/FuzzDatabaseFile genome/classify/FuzzDatabaseContent",
@@ -38,6 +39,7 @@ var formats = map[string]string{
 	"device.numaOf":                   "none: a number of the kernel's",
 	"device/internal/nvrtc.version":   "none: digits, by a pattern",
 	"device/internal/nvrtc.parseArch": "none: sm_ and a number, which programmers write",
+	"internal/unique.at":              "none: lengths that this process has written",
 	"internal/testenv.Turn":           "none: of tests, a digit",
 	"internal/testenv.init":           "none: of tests, a number",
 	"internal/trial.read":             "none: what this module's tests print",

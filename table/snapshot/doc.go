@@ -5,8 +5,8 @@
 //	…
 //	err = snapshot.Map(other).LoadFile(ctx, "users.warpmap")
 //
-// A file holds the pairs of a table, or the words of a filter. It says nothing of a table's layout or its seed, so
-// loading inserts the pairs. Package warpmap's LoadMap and its like make the table too.
+// A file holds the pairs of a table, or the words of a filter or a sketch. It says nothing of a table's layout or its
+// seed, so loading inserts the pairs. Package warpmap's LoadMap and its like make the table too.
 //
 // # The format
 //
@@ -25,9 +25,10 @@
 //	         of strings: their bytes, one after the other; u32 checksum
 //	"end\n"  u64 all entries; u32 checksum
 //
-// Keys and values stand as in memory. The entries of a set are keys alone. The entries of a filter are its words of 8
-// bytes, in order. The keys of strings are their lengths, of 8 bytes. A checksum is CRC-32C (Castagnoli's polynomial)
-// of all bytes of the file before it except the checksums, so that blocks cannot be missed out or change places.
+// Keys and values stand as in memory. The entries of a set are keys alone. The entries of a filter or a sketch are its
+// words of 8 bytes, in order. The keys of strings are their lengths, of 8 bytes. A checksum is CRC-32C (Castagnoli's
+// polynomial) of all bytes of the file before it except the checksums, so that blocks cannot be missed out or change
+// places.
 //
 // Save writes blocks of at most 32 MiB of keys and values, or of one entry that has more. A block of strings has at
 // most 4 MiB of text, or one key. Load takes what it can hold. A key and a value of a fixed width have up to 1 MiB

@@ -31,15 +31,15 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // Header is what a file says of its table.
 type Header struct {
-	Kind   string       `json:"kind"`   // map, set, multimap, counter, filter or strings
+	Kind   string       `json:"kind"`   // map, set, multimap, counter, filter, strings, or of a sketch
 	Family table.Family `json:"family"` // of the table that was saved
 	// The types. They leave out the names of types and fields, so that these may change.
 	Key        string            `json:"key"`
 	Value      string            `json:"value,omitempty"` // for a counter, the type of its counts
 	KeyBytes   int               `json:"key_bytes"`
 	ValueBytes int               `json:"value_bytes,omitempty"`
-	Len        int64             `json:"len"`            // entries when saving began; for a filter, its words
-	Form       *table.FilterForm `json:"form,omitempty"` // for a filter
+	Len        int64             `json:"len"`            // entries when saving began; or the words of a Form
+	Form       *table.FilterForm `json:"form,omitempty"` // for a filter or a sketch
 }
 
 // rowBytes is how many bytes an entry takes in the file.
@@ -62,7 +62,7 @@ func (h *Header) check() error {
 		return fmt.Errorf("snapshot: a file of keys of %d bytes and values of %d: it is damaged, or none of ours",
 			h.KeyBytes, h.ValueBytes)
 	case h.Form != nil && h.Form.Words != h.Len:
-		return fmt.Errorf("snapshot: a file of %d words of a filter of %d: it is damaged, or none of ours", h.Len,
+		return fmt.Errorf("snapshot: a file of %d words of %d: it is damaged, or none of ours", h.Len,
 			h.Form.Words)
 	}
 	return nil

@@ -173,7 +173,7 @@ func (l *loading) run(ctx context.Context) error {
 				return fmt.Errorf("snapshot: the file says that it has %d entries, and has %d: it is damaged", n, total)
 			}
 			if form := l.t.form; form != nil && total != form.Words {
-				return fmt.Errorf("snapshot: the file has %d words of a filter of %d: it is damaged", total, form.Words)
+				return fmt.Errorf("snapshot: the file has %d words of %d: it is damaged", total, form.Words)
 			}
 			if err := l.x.in.over(); err != nil {
 				return err

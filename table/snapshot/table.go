@@ -2,7 +2,6 @@ package snapshot
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"reflect"
 	"unsafe"
@@ -104,18 +103,49 @@ func Set[K any](s table.Set[K]) *Table {
 // Filter gives a filter as a Table, to save or load it. What is loaded must come from a filter of the same Form:
 // package warpmap's LoadFilter makes one.
 func Filter[K any](f table.Filter[K]) *Table {
-	form := f.Form()
-	t := &Table{kind: table.KindFilter.String(), family: f.Family(), key: reflect.TypeFor[K](), form: &form}
-	t.length = func() (int, error) { return int(form.Words), nil }
-	t.clear = f.Clear
+	t := ofWords(table.KindFilter.String(), reflect.TypeFor[K](), f)
 	t.used = func() (bool, error) { s, err := f.Stats(); return s.BitsSet > 0, err }
+	return t
+}
+
+// Words is what the sketches of package sketch are for files: some words, which mean something by the Form alone.
+type Words interface {
+	worded
+	// Kind is what the file says that it is of.
+	Kind() string
+	// Used tells whether there is a word that is not 0.
+	Used() (bool, error)
+}
+
+type worded interface {
+	Family() table.Family
+	Form() table.FilterForm
+	Words(ctx context.Context, do func(words []uint64) error) error
+	SetWords(first int64, words []uint64) error
+	Clear() error
+}
+
+// Sketch gives a sketch of keys of type K as a Table, to save or load it. What is loaded must come from a sketch of the
+// same Form: package sketch has functions that make one by what a file says, such as LoadHyperLogLog.
+func Sketch[K any](s Words) *Table {
+	t := ofWords(s.Kind(), reflect.TypeFor[K](), s)
+	t.used = s.Used
+	return t
+}
+
+// ofWords has what filters and sketches share.
+func ofWords(kind string, key reflect.Type, w worded) *Table {
+	form := w.Form()
+	t := &Table{kind: kind, family: w.Family(), key: key, form: &form}
+	t.length = func() (int, error) { return int(form.Words), nil }
+	t.clear = w.Clear
 	t.chunks = func(ctx context.Context, do func(n int, columns ...[]byte) error) error {
-		return f.Words(ctx, func(words []uint64) error { return do(len(words), bytesOf(words)) })
+		return w.Words(ctx, func(words []uint64) error { return do(len(words), bytesOf(words)) })
 	}
 	t.rows = func() rows {
 		words := &cells[uint64]{}
 		return rows{columns: []column{words}, put: func(first int64, n int) error {
-			return f.SetWords(first, words.s[:n])
+			return w.SetWords(first, words.s[:n])
 		}}
 	}
 	return t
@@ -213,8 +243,8 @@ func (t *Table) takes(h *Header) error {
 			own.Value)
 	case (h.Form == nil) != (own.Form == nil) || h.Form != nil && *h.Form != *own.Form:
 		return fmt.Errorf(
-			"snapshot: the file is of a filter of form %v, and this has %v: make the filter by warpmap.LoadFilter",
-			h.Form, own.Form)
+			"snapshot: the file is of a %s of form %v, and this has %v: make it by warpmap.LoadFilter, or as package "+
+				"sketch says", h.Kind, h.Form, own.Form)
 	case own.Form == nil && own.Len > 0:
 		return fmt.Errorf(
 			"snapshot: the table holds %d entries already (want an empty one: Clear it, or make a new one)", own.Len)
@@ -224,7 +254,8 @@ func (t *Table) takes(h *Header) error {
 	if used, err := t.used(); err != nil {
 		return err
 	} else if used {
-		return errors.New("snapshot: the filter holds keys already (want an empty one: Clear it, or make a new one)")
+		return fmt.Errorf("snapshot: the %s holds keys already (want an empty one: Clear it, or make a new one)",
+			own.Kind)
 	}
 	return nil
 }

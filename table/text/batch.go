@@ -46,7 +46,7 @@ func (c *core) checkKeys(keys Keys, names string, lens ...int) error {
 	if err := c.f.Locked(func() error { return nil }); err != nil {
 		return err
 	}
-	if err := keys.check(); err != nil {
+	if err := keys.Check(); err != nil {
 		return err
 	}
 	return family.CheckNamed(names, keys.Len(), lens...)

@@ -1,6 +1,9 @@
 package text
 
-import "github.com/warpmap/warpmap/device"
+import (
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/siphash"
+)
 
 // NewTogether is New with lanes that work together on long keys, which the CPU device leaves to each alone.
 func NewTogether[V any](d *device.Device, o Options, index Index) (*Map[V], error) {
@@ -15,8 +18,8 @@ func Program(valueBytes int, together bool) *device.Program { return program(val
 
 // SipHash is SipHash-1-3.
 func SipHash(k0, k1 uint64, key []byte) uint64 {
-	s := newSip(k0, k1)
-	return s.of(key)
+	s := siphash.New(k0, k1)
+	return s.Of(key)
 }
 
 // SetPart has batches done in parts of so many rows.

@@ -91,8 +91,9 @@ func (k Keys) offset(i int) int64 {
 	return int64(k.Offsets32[i])
 }
 
-// check says why k is no list of keys.
-func (k Keys) check() error {
+// Check says why k is no list of keys: it has both kinds of offsets, or offsets that do not ascend within Bytes. Cost: a
+// pass over the offsets.
+func (k Keys) Check() error {
 	if k.Offsets != nil && k.Offsets32 != nil {
 		return fmt.Errorf("strings: keys with both Offsets and Offsets32: set one of them")
 	}
@@ -160,7 +161,7 @@ func (k Keys) Upload(d *device.Device) (on KeysOn, err error) {
 	if d == nil {
 		return on, fmt.Errorf("strings: no device to bring keys to (see device.Open)")
 	}
-	if err := k.check(); err != nil {
+	if err := k.Check(); err != nil {
 		return on, err
 	}
 	offsets := k.Offsets

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/warpmap/warpmap/join"
+)
+
+// The command counts exactly without a device, and estimates with one; it says with JSON what it found, and ends with
+// the code of what is wrong.
+func TestDistinct(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a.csv")
+	var text strings.Builder
+	text.WriteString("user;name\n")
+	for i := range 3000 {
+		fmt.Fprintf(&text, "%d;n%d\n", i%1000, i%7)
+	}
+	if err := os.WriteFile(path, []byte(text.String()+"NA;n0\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	flags := []string{"--delimiter", ";", "--null", "NA"}
+	distinct := func(args ...string) string {
+		t.Helper()
+		return must(t, append(append([]string{"distinct", path}, flags...), args...)...)
+	}
+	if out := distinct("--column", "user"); out != "1000\n" {
+		t.Errorf("%q", out)
+	}
+	if out := distinct("-c", "name", "--threads", "1", "--quiet"); out != "7\n" {
+		t.Errorf("%q", out)
+	}
+	for _, approx := range []bool{false, true} {
+		args := []string{"-c", "user", "--json"}
+		if approx {
+			args = append(args, "--approx", "--device", "cpu")
+		}
+		var s join.DistinctSummary
+		if err := json.Unmarshal([]byte(distinct(args...)), &s); err != nil {
+			t.Fatal(err)
+		}
+		if s.Rows != 3001 || s.Nulls != 1 || s.Type != "int64" || s.Total <= 0 || (s.StandardError != 0) != approx ||
+			(s.Device == "cpu") != approx || s.Distinct < 950 || s.Distinct > 1050 || s.Distinct != 1000 && !approx {
+			t.Errorf("--approx %t: %+v", approx, s)
+		}
+	}
+	for args, want := range map[string]int{
+		"":                                   exitUsage,
+		path:                                 exitUsage,
+		path + " -c other":                   exitUsage,
+		path + " -c a --format":              exitUsage,
+		path + " -c a --format xml":          exitUsage,
+		path + " -c user --memory -1":        exitUsage,
+		path + " -c user --threads -1":       exitUsage,
+		path + " -c user --delimiter ;;":     exitUsage,
+		path + ".csv -c user":                exitInput,
+		path + " -c user;name --memory 1000": exitMemory,
+		path + " -c user;name --approx --device cpu --device-memory 10kB": exitMemory,
+	} {
+		_, _, err := run(t, append([]string{"distinct"}, strings.Fields(args)...)...)
+		if got := exitCode(err); err == nil || got != want {
+			t.Errorf("distinct %s: %v ends with %d, want %d", args, err, got, want)
+		}
+	}
+}
+
+// The command prints CSV, or JSON with the error of an estimate.
+func TestTop(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.csv")
+	if err := os.WriteFile(path, []byte("city,n\n\"a,b\",1\nc,2\n\"a,b\",3\n,4\nd,5\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for args, want := range map[string]string{
+		"-c city":              "city,count\n\"a,b\",2\nc,1\nd,1\n",
+		"-c city -k 1 --quiet": "city,count\n\"a,b\",2\n",
+		"-c n --most 2 --approx --threads 1 --types n=text": "n,count\n1,1\n2,1\n",
+	} {
+		if out := must(t, append([]string{"top", path}, strings.Fields(args)...)...); out != want {
+			t.Errorf("%s: %q, want %q", args, out, want)
+		}
+	}
+	var s join.TopSummary
+	out := must(t, "top", path, "-c", "city", "-k", "1", "--approx", "--json")
+	if err := json.Unmarshal([]byte(out), &s); err != nil || s.Rows != 5 || s.Nulls != 1 || s.Type != "utf8" ||
+		len(s.Values) != 1 || s.Values[0] != (join.TopValue{Value: "a,b", Count: 2}) || s.Error != 0 || s.Total <= 0 {
+		t.Errorf("%s: %+v, %v", out, s, err)
+	}
+	for args, want := range map[string]int{
+		"": exitUsage, path: exitUsage, path + " -c city -k 0": exitUsage, path + " -c other": exitUsage,
+		path + "x -c city": exitInput, path + " -c city --memory 10": exitMemory, path + " -c city -k 9999999": exitUsage,
+	} {
+		_, _, err := run(t, append([]string{"top"}, strings.Fields(args)...)...)
+		if got := exitCode(err); err == nil || got != want {
+			t.Errorf("top %s: %v ends with %d, want %d", args, err, got, want)
+		}
+	}
+}

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"encoding/csv"
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/warpmap/warpmap/join"
+)
+
+func topCommand() *cobra.Command {
+	var c columnFlags
+	var o join.TopOptions
+	cmd := &cobra.Command{
+		Use:   "top FILE… --column NAME",
+		Short: "Tell the values of a column that come most often",
+		Long: `top tells the values of a column that come most often, and how often, the most frequent first. Those that
+come equally often are in their own order. Nulls count for none.
+
+It is exact, on the cores of the CPU, and takes memory for each distinct value; where they take more than --memory, it
+ends with an error. With --approx it keeps the counts of two million values at most. A value then came as often as it
+says at least, and more often by "error" at most, which --json tells: it is less than a millionth of the rows, and 0
+where no more than two million distinct values came. No value that came more often than that is lost.
+
+FILE is as in "warpmap distinct". The output is CSV on standard output: the column, and count.`,
+		Example: `  warpmap top lineitem.parquet --column l_partkey -k 100
+  warpmap top 'events/day=*/*.parquet' -c user --approx --json
+
+` + exitCodes,
+		Args: someFiles,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := c.options(cmd, args); err != nil {
+				return err
+			}
+			if o.N < 1 {
+				return fmt.Errorf("--most %d: want 1 or more", o.N)
+			}
+			undo, err := onThreads(c.o.Threads)
+			if err != nil {
+				return err
+			}
+			defer undo()
+			hush(cmd, c.quiet)
+			bar := newProgress(cmd.ErrOrStderr())
+			defer bar.clear()
+			o.ColumnOptions = c.o
+			o.Progress = bar.show
+			s, err := join.Top(cmd.Context(), o)
+			if err != nil {
+				return err
+			}
+			bar.clear()
+			if jsonFlag(cmd) {
+				return printJSON(cmd.OutOrStdout(), s)
+			}
+			w := csv.NewWriter(cmd.OutOrStdout())
+			w.Write([]string{c.o.Column, "count"})
+			for _, v := range s.Values {
+				w.Write([]string{v.Value, strconv.FormatInt(v.Count, 10)})
+			}
+			w.Flush()
+			return w.Error()
+		},
+	}
+	c.flags(cmd)
+	cmd.Flags().IntVarP(&o.N, "most", "k", 10, "how many values")
+	cmd.Flags().BoolVar(&o.Approx, "approx", false, "keep the most frequent values alone, from bounded memory")
+	return cmd
+}
