@@ -143,12 +143,21 @@ template <class C> __device__ __forceinline__ Place<C> choose(const Home<C>& h, 
     return x;
 }
 
-// settle writes the pair's word, its tag and its score to its place. With READERS, whoever sees the tag sees the word.
+// choose_to_erase finds the slot of a key in its bucket, which is locked: it updates if the key is there.
+template <class C> __device__ __forceinline__ Place<C> choose_to_erase(const Home<C>& h, typename C::key k) {
+    Place<C> x;
+    x.slot = slot_of<C>(h, load_head(h.bucket), k, x.old);
+    x.score = 0;
+    x.fate = x.slot < WAYS ? UPDATES : NONE;
+    return x;
+}
+
+// settle writes the pair's word, its tag and its score to its place. A pair that is there and gets no new score keeps its own. With READERS, whoever sees the tag sees the word.
 template <class C, bool READERS>
-__device__ __forceinline__ void settle(const Home<C>& h, const Place<C>& x, typename C::key k, typename C::value v, u32 score, u32 now) {
+__device__ __forceinline__ void settle(const Home<C>& h, const Place<C>& x, typename C::key k, typename C::value v, u32 score, bool scored, u32 now) {
     if (x.fate == IS_REFUSED) return;
     store_relaxed(word_at<C>(h.bucket, x.slot), word_of<C>(k, v));
-    if (x.fate == UPDATES && C::POLICY != CACHE_SCORED) return touch<C>(score_at(h.bucket, x.slot), now);
+    if (x.fate == UPDATES && !scored) return touch<C>(score_at(h.bucket, x.slot), now);
     store_relaxed(score_at(h.bucket, x.slot), score);
     if (READERS) fence_acq_rel();
     if (x.fate != UPDATES) store_relaxed(tag_at(h.bucket, x.slot), h.tag);

@@ -36,12 +36,14 @@ const (
 
 // core is the cache under Cache: it owns the memory, and works in addresses and bits.
 type core struct {
-	frame  frame.Frame
-	cfg    config
-	opts   Options
-	kernel struct {
+	frame   frame.Frame
+	updates frame.Operations[device.Kernel[putParams]]
+	cfg     config
+	opts    Options
+	kernel  struct {
 		find, erase              device.Kernel[findParams]
 		put                      device.Kernel[putParams]
+		mixed                    device.Kernel[mixedParams]
 		export, measure, lowered device.Kernel[slotsParams]
 	}
 
@@ -137,7 +139,7 @@ func (c *core) compile() error {
 		return err
 	}
 	k := &c.kernel
-	err = errors.Join(device.Bind(m, "find", &k.find), device.Bind(m, "erase", &k.erase), device.Bind(m, "put", &k.put),
+	err = errors.Join(device.Bind(m, "find", &k.find), device.Bind(m, "erase", &k.erase), device.Bind(m, "put", &k.put), device.Bind(m, "mixed", &k.mixed),
 		device.Bind(m, "export_pairs", &k.export), device.Bind(m, "measure", &k.measure), device.Bind(m, "lower", &k.lowered))
 	return errors.Join(err, device.Ahead(k.find, k.put))
 }

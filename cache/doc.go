@@ -60,7 +60,7 @@
 // # Concurrency
 //
 // The host orders operations: inserts and deletions run alone, look-ups beside look-ups, which change nothing but scores.
-// So a look-up takes no lock, and reads the version for nothing.
+// So a look-up takes no lock, and reads the version for nothing. A batch of Mixed has all operations beside one another.
 //
 // Inserts of one batch run beside each other. The low bit of the version is the lock of the bucket. A lane tries to take
 // it with one atomic operation, and if another lane has it, it comes back when the other lanes of its warp have had their
@@ -68,6 +68,12 @@
 // behind a lane that waits for it. Taking the lock acquires what was written under it before, and giving it back
 // releases it. Everything of a bucket that is not a score is written under its lock: word, value and tag change together
 // for whoever comes next, and no key is shown with the value of another.
+//
+// A look-up of Mixed takes no lock either. Where a pair is one word, it reads that word whole, and the word itself says
+// whose value it has. A tag is written behind its word, and read before it. So a look-up sees the pair as it was at some
+// moment of its time, or does not see it, because at some moment it was not there. Where values lie apart, the version
+// tells: a look-up that finds it odd, or another one when it has copied the value, begins again. The lane that has the
+// lock makes the version odd before it changes anything, and even again behind that.
 //
 // Where values lie apart, the lanes of a tile copy them together: the values of its lanes one after the other. They meet
 // after the locks are taken and before any is given back.

@@ -2,6 +2,7 @@
 #include "config.h" // struct config: what this cache holds
 #include "cache.cuh"
 #include "layout.h"
+#include "outcome.cuh"
 
 using namespace cache;
 
@@ -39,11 +40,38 @@ WARPMAP_KERNEL(find, findParams) {
     count_into(&counters(p.table)->misses, misses);
 }
 
+// Counts are what lanes count of a batch.
+struct Counts {
+    u64 hits, misses, added, updated, evicted, refused, erased;
+    __device__ __forceinline__ Counts() : hits(0), misses(0), added(0), updated(0), evicted(0), refused(0), erased(0) {}
+    // An insert-new looks up, too.
+    __device__ __forceinline__ void count(u32 op, Fate x) {
+        if (op == CACHE_FIND || op == CACHE_INSERT_NEW) {
+            hits += x == UPDATES;
+            misses += x != UPDATES;
+        }
+        updated += op == CACHE_INSERT && x == UPDATES;
+        erased += op == CACHE_DELETE && x == UPDATES;
+        added += x == ADDS;
+        evicted += x == EVICTS;
+        refused += x == IS_REFUSED;
+    }
+    __device__ __forceinline__ void end(Counters* c) const {
+        count_into(&c->hits, hits);
+        count_into(&c->misses, misses);
+        count_into(&c->added, added);
+        count_into(&c->updated, updated);
+        count_into(&c->evicted, evicted);
+        count_into(&c->refused, refused);
+        count_into(&c->erased, erased);
+    }
+};
+
 // A pair that goes out gets the next row of the columns for those.
 WARPMAP_KERNEL(put, putParams) {
     Tile g;
     const Table& t = p.table;
-    u64 added = 0, updated = 0, evicted = 0, refused = 0;
+    Counts counts;
     FOR_EACH_ITEM_BY(Tile, i, p.n) {
         bool busy = i < p.n;
         key k = busy ? input_key<C>(p.keys, i) : 0;
@@ -71,22 +99,16 @@ WARPMAP_KERNEL(put, putParams) {
                 copy_over<C>(g, place ? 0 : in, row);
                 copy_in<C>(g, in, place);
             }
-            if (got) settle<C, false>(h, x, k, v, score, (u32)p.now);
+            if (got) settle<C, false>(h, x, k, v, score, p.scores != 0, (u32)p.now);
             if (!C::PAIRED && Tile::LANES > 1) g.sync(); // what the other lanes wrote comes before the lock is given back
             if (got) {
                 unlock(h.bucket, version);
-                added += x.fate == ADDS;
-                updated += x.fate == UPDATES;
-                evicted += x.fate == EVICTS;
-                refused += x.fate == IS_REFUSED;
+                counts.count(CACHE_INSERT, x.fate);
                 busy = false;
             } else if (busy) pause();
         }
     }
-    count_into(&counters(t)->added, added);
-    count_into(&counters(t)->updated, updated);
-    count_into(&counters(t)->evicted, evicted);
-    count_into(&counters(t)->refused, refused);
+    counts.end(counters(t));
 }
 
 // Of several lanes that erase one key, one finds it.
@@ -112,6 +134,73 @@ WARPMAP_KERNEL(erase, findParams) {
         }
     }
     count_into(&counters(p.table)->erased, erased);
+}
+
+// The operations of a batch beside one another, or one operation on all keys. A look-up takes no lock: see "Concurrency" in
+// doc.go. Where p.give is 1, an insert-new gives the value that its key then has.
+WARPMAP_KERNEL(mixed, mixedParams) {
+    Tile g;
+    const Table& t = p.table;
+    Counts n;
+    FOR_EACH_ITEM_BY(Tile, i, p.n) {
+        bool busy = i < p.n;
+        u32 op = !busy ? CACHE_FIND : p.ops ? load_readonly(at<u8>(p.ops) + i) : (u32)p.op;
+        bool puts = busy && (op == CACHE_INSERT || op == CACHE_INSERT_NEW);
+        key k = busy ? input_key<C>(p.keys, i) : 0;
+        value v = puts ? paired_input<C>(p.values, i) : value{};
+        u32 score = busy ? new_score<C>((u32)p.now, 0, i) : 0;
+        u64 result = busy ? row_at<C>(p.results, i) : 0;
+        Home<C> h(t, k);
+        if (busy && p.clock) at<u64>(p.calls)[i] = add(at<u64>(p.clock), (u64)1);
+        while (g.any_of_all(busy)) {
+            u32 version = 0;
+            Place<C> x{};
+            x.slot = WAYS;
+            bool reads = busy && op == CACHE_FIND, got = busy && !reads && lock<true>(h.bucket, version);
+            if (reads) {
+                u128 head = load_head(h.bucket);
+                version = (u32)head.lo;
+                fence_acq_rel(); // what the tags stand for is there
+                got = C::PAIRED || !(version & 1);
+                if (got) x.slot = slot_of<C>(h, head, k, x.old);
+                if (x.slot < WAYS) x.fate = UPDATES;
+            } else if (got && puts) x = choose<C>(h, version, k, score);
+            else if (got && op == CACHE_DELETE) x = choose_to_erase<C>(h, k);
+            bool there = got && x.fate == UPDATES;
+            bool writes = puts && got && x.fate != IS_REFUSED && !(there && op == CACHE_INSERT_NEW);
+            bool tells = got && (reads ? there : op == CACHE_INSERT_NEW && p.give);
+            if constexpr (!C::PAIRED) {
+                if (Tile::LANES > 1) g.sync(); // the other lanes come behind the owner's lock, or its look at the version
+                u64 in = puts ? row_at<C>(p.values, i) : 0, place = got && x.slot < WAYS ? value_at<C>(t, h.number, x.slot) : 0;
+                copy_out<C>(g, there ? place : 0, tells ? result : 0);
+                copy_over<C>(g, there ? 0 : in, tells ? result : 0);
+                copy_in<C>(g, in, writes ? place : 0);
+                copy_zero<C>(g, got && !tells ? result : 0);
+                fence_acq_rel(); // before the version is looked at again
+                if (Tile::LANES > 1) g.sync();
+                if (reads && got) got = load_relaxed(version_at(h.bucket)) == version; // else it read in the middle of a change
+            }
+            if (got) {
+                if (tells) v = there ? value_of<C>(x.old) : v;
+                if (busy && C::PAIRED) paired_output<C>(p.results, i, tells ? v : value{});
+                if (writes) settle<C, true>(h, x, k, v, score, false, (u32)p.now);
+                else if (there && op == CACHE_DELETE) store_relaxed(tag_at(h.bucket, x.slot), (u8)0);
+                else if (there) touch<C>(score_at(h.bucket, x.slot), (u32)p.now);
+                if (p.out_keys && writes && x.fate == EVICTS) {
+                    at<key>(p.out_keys)[i] = key_of<C>(x.old);
+                    at<u8>(p.out_flags)[i] = 1;
+                }
+                if (!reads) unlock(h.bucket, version);
+                Outcome o = there ? PRESENT : !puts ? ABSENT : x.fate == IS_REFUSED ? FULL : ADDED;
+                if (p.status) at<u8>(p.status)[i] = (u8)o;
+                if (p.added) at<u8>(p.added)[i] = o == ADDED;
+                n.count(op, x.fate);
+                if (p.clock) at<u64>(p.returns)[i] = add(at<u64>(p.clock), (u64)1);
+                busy = false;
+            } else if (busy) pause();
+        }
+    }
+    n.end(counters(t));
 }
 
 // A slot to a lane. Pairs beyond the limit are counted, and not written.

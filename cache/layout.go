@@ -6,6 +6,7 @@ import (
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/kernel"
+	"github.com/warpmap/warpmap/table"
 )
 
 // config is what a cache's kernels are compiled for. Every layout number follows from it, here and nowhere else.
@@ -142,6 +143,28 @@ type putParams struct {
 	OutScores uint64
 }
 
+// mixedParams are the parameters of mixed: see frame.MixedRows. Ops may be 0: then Op is done to all keys. Results, Status and
+// Added may be 0.
+type mixedParams struct {
+	Table   Table
+	Ops     uint64
+	Op      uint64
+	Keys    uint64
+	Values  uint64
+	Results uint64
+	Status  uint64
+	Added   uint64
+	N       uint64
+	Now     uint64
+	Give    uint64 // 1: an insert-new gives the value that its key then has
+	// Of tests, else 0: where each operation notes when it began and ended, and what key it sent out.
+	Clock    uint64
+	Calls    uint64
+	Returns  uint64
+	OutKeys  uint64
+	OutFlags uint64
+}
+
 // slotsParams are the parameters of kernels that go over slots: buckets First … First+N-1. Export writes at most Limit
 // pairs with a score of Least or more.
 type slotsParams struct {
@@ -158,16 +181,20 @@ type slotsParams struct {
 }
 
 func defines() []device.Define {
-	return []device.Define{
+	return append(frame.StatusDefines(), []device.Define{
+		{Name: "CACHE_FIND", Value: uint8(table.OpFind)}, {Name: "CACHE_INSERT", Value: uint8(table.OpInsert)},
+		{Name: "CACHE_INSERT_NEW", Value: uint8(table.OpInsertNew)}, {Name: "CACHE_DELETE", Value: uint8(table.OpDelete)},
 		{Name: "CACHE_WAYS", Value: ways}, {Name: "CACHE_HEAD", Value: headBytes},
 		{Name: "CACHE_TAGS", Value: tagsOffset}, {Name: "CACHE_SCORES", Value: scoresOffset},
 		{Name: "CACHE_MOST_COUNT", Value: fmt.Sprintf("%du", uint32(mostCount))},
 		{Name: "CACHE_LRU", Value: int(LRU)}, {Name: "CACHE_LFU", Value: int(LFU)},
 		{Name: "CACHE_AGED", Value: int(Aged)}, {Name: "CACHE_SCORED", Value: int(Scored)},
-	}
+	}...)
 }
 
-func layouts() []any { return []any{Table{}, Counters{}, findParams{}, putParams{}, slotsParams{}} }
+func layouts() []any {
+	return []any{Table{}, Counters{}, findParams{}, putParams{}, mixedParams{}, slotsParams{}}
+}
 
 // widths tells the widths of keys and values.
 func widths[K, V any]() (c config, err error) {

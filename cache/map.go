@@ -72,7 +72,8 @@ func New[K, V any](d *device.Device, o Options) (*Cache[K, V], error) {
 }
 
 // Insert puts or replaces n pairs. If a batch holds a key several times, one of its values stays, if any: a pair may go
-// out again in the batch that brought it. In a cache that is Scored, each gets the score 0. Cost a pair: the lock of its
+// out again in the batch that brought it. In a cache that is Scored, new pairs have
+// the score 0, and others keep theirs. Cost a pair: the lock of its
 // bucket, a read and a write of the bucket, and of the value where that lies apart.
 func (m *Cache[K, V]) Insert(keys []K, values []V) error { return m.InsertScored(keys, values, nil) }
 

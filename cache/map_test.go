@@ -109,7 +109,7 @@ func TestOnDevice(t *testing.T) {
 	for _, name := range []string{"cpu", "cuda:0"} {
 		t.Run(name, func(t *testing.T) {
 			d := open(t, name)
-			m, err := New[uint64, [3]uint32](d, Options{Capacity: 5000, Policy: LFU})
+			m, err := New[uint64, [3]uint32](d, Options{Capacity: 40_000, Policy: LFU, Seed: 1}) // so large that none goes out
 			must(t, err)
 			defer m.Close()
 			const n = 2000

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/warpmap/warpmap/table"
 )
 
 // model is a cache in Go, with the same buckets: what one lane alone does to it, batch by batch. Values are numbers.
@@ -82,44 +84,103 @@ func (m *model) put(keys []uint64, numbers, scores []uint32) (out []row) {
 		b := m.bucket(key)
 		hand := b.version / 2 % ways
 		b.version += 2
-		x := row{key, numbers[i], m.clock}
-		switch {
-		case m.cfg.policy == Scored && scores == nil:
-			x.score = 0
-		case m.cfg.policy == Scored:
-			x.score = scores[i]
-		case m.cfg.policy != LRU:
-			x.score = 1
-		}
 		if s := b.find(key); s != nil {
 			m.n.Updated++
-			s.number = x.number
-			if m.touch(s); m.cfg.policy == Scored {
-				s.score = x.score
+			s.number = numbers[i]
+			if m.touch(s); scores != nil {
+				s.score = scores[i]
 			}
 			continue
 		}
-		if j := slices.IndexFunc(b.slots[:], func(s modelSlot) bool { return !s.in }); j >= 0 {
-			m.n.Added++
-			b.slots[j] = modelSlot{x, true}
-			continue
+		x := row{key, numbers[i], m.newScore(scores, i)}
+		if gone, out1 := m.bring(b, hand, x); gone {
+			out = append(out, out1)
 		}
-		victim := &b.slots[hand]
-		for j := range uint32(ways) {
-			if s := &b.slots[(hand+j)%ways]; s.score < victim.score {
-				victim = s
-			}
-		}
-		if m.cfg.policy == Scored && x.score < victim.score {
-			m.n.Refused++
-			out = append(out, x)
-			continue
-		}
-		m.n.Evicted++
-		out = append(out, victim.row)
-		victim.row = x
 	}
 	return out
+}
+
+// newScore is that of a new pair.
+func (m *model) newScore(scores []uint32, i int) uint32 {
+	switch {
+	case m.cfg.policy == LRU:
+		return m.clock
+	case m.cfg.policy != Scored:
+		return 1
+	case scores != nil:
+		return scores[i]
+	}
+	return 0
+}
+
+// bring brings a new pair in, and gives what goes out.
+func (m *model) bring(b *modelBucket, hand uint32, x row) (gone bool, out row) {
+	if j := slices.IndexFunc(b.slots[:], func(s modelSlot) bool { return !s.in }); j >= 0 {
+		m.n.Added++
+		b.slots[j] = modelSlot{x, true}
+		return false, out
+	}
+	victim := &b.slots[hand]
+	for j := range uint32(ways) {
+		if s := &b.slots[(hand+j)%ways]; s.score < victim.score {
+			victim = s
+		}
+	}
+	if m.cfg.policy == Scored && x.score < victim.score {
+		m.n.Refused++
+		return true, x
+	}
+	m.n.Evicted++
+	out = victim.row
+	victim.row = x
+	return true, out
+}
+
+// mixed does one operation after the other, and gives what each finds, or where give is true, the value that an insert-new
+// leaves there.
+func (m *model) mixed(ops []table.Op, keys []uint64, numbers []uint32, give bool) (results []uint32, told []table.Status) {
+	m.tick(len(keys))
+	for i, key := range keys {
+		b, result, status := m.bucket(key), uint32(0), table.Absent
+		s := b.find(key)
+		hand := b.version / 2 % ways
+		if ops[i] != table.OpFind {
+			b.version += 2
+		}
+		if s != nil {
+			status = table.Present
+		}
+		if ops[i] == table.OpFind || ops[i] == table.OpInsertNew {
+			if s != nil {
+				m.n.Hits++
+			} else {
+				m.n.Misses++
+			}
+		}
+		switch {
+		case ops[i] == table.OpDelete && s != nil:
+			m.n.Erased++
+			s.in = false
+		case s != nil:
+			if m.touch(s); ops[i] == table.OpInsert {
+				m.n.Updated++
+				s.number = numbers[i]
+			} else if ops[i] == table.OpFind || give {
+				result = s.number
+			}
+		case ops[i] == table.OpInsert || ops[i] == table.OpInsertNew:
+			refused := m.n.Refused
+			m.bring(b, hand, row{key, numbers[i], m.newScore(nil, i)})
+			if status = table.Added; m.n.Refused > refused {
+				status = table.NoRoom
+			}
+			if give {
+				result = numbers[i]
+			}
+		}
+		results, told = append(results, result), append(told, status)
+	}
+	return results, told
 }
 
 func (m *model) look(keys []uint64, quiet bool) (numbers []uint32, found []bool) {

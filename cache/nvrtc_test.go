@@ -3,10 +3,13 @@ package cache
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/internal/testenv"
+	"github.com/warpmap/warpmap/table"
 )
 
 // All kernels compile for GPUs, on machines that have none: in long runs each layout for each architecture.
@@ -23,6 +26,11 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 				testenv.Turn(t)
 				t.Parallel()
 				_, err := device.CompileFor(arch, c.program("cache", kernelsCU))
+				if w == [2]int{8, 8} && err == nil {
+					header, wrong := frame.CombineHeader(table.Add, reflect.TypeFor[float64]())
+					must(t, wrong)
+					_, err = device.CompileFor(arch, c.updateProgram(header))
+				}
 				if errors.Is(err, device.ErrNoNVRTC) {
 					testenv.RequireNVRTC(t, err)
 				}

@@ -107,6 +107,14 @@ func TestModelFindsMissingOrder(t *testing.T) {
 			return underStress(churn, LRU, group, seed)
 		}
 	}
+	tells := func(text *string, s story) func(string, uint64) error {
+		s.values = true // of all orders, histories that are that long take seconds
+		return func(now string, seed uint64) error {
+			defer func() { kernelsCU, cacheCUH = kernels, header }()
+			*text = now
+			return s.tell(seed)
+		}
+	}
 	tabletest.FindMissingOrder(t, 100, []tabletest.MissingOrder{
 		tabletest.Missing("who takes the lock does not acquire", header, "or_acquire(version_at(bucket), 1u)", "or_of(version_at(bucket), 1u)",
 			by(&cacheCUH, 1, churn[uint64, uint64])),
@@ -114,5 +122,7 @@ func TestModelFindsMissingOrder(t *testing.T) {
 			"store_relaxed(version_at(bucket), version + 2)", by(&cacheCUH, 1, churn[uint64, uint64])),
 		tabletest.Missing("the tile does not meet behind its copies", kernels,
 			"if (!C::PAIRED && Tile::LANES > 1) g.sync(); // what", "// what", by(&kernelsCU, 4, churn[uint64, [16]uint32])),
+		tabletest.Missing("a change comes before the odd version", header, "if (READERS && got) fence_acq_rel();", "", tells(&cacheCUH, stories[1])),
+		tabletest.Missing("the version is looked at too soon", kernels, "fence_acq_rel(); // before", "// before", tells(&kernelsCU, stories[1])),
 	})
 }
