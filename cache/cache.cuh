@@ -64,11 +64,27 @@ __device__ __forceinline__ u32 matches(u128 head, u8 tag) {
            equal_bytes((u32)(head.hi >> 32), four) << 8;
 }
 
-// slot_of gives the key's slot and its word, or WAYS.
-template <class C>
-__device__ __forceinline__ u32 slot_of(const Home<C>& h, u128 head, typename C::key k, typename C::word& w) {
+// Whether the pair in a slot has ended; in a cache without times none has.
+template <class C> __device__ __forceinline__ u32* expiry_at(u64 bucket, u32 i) { return at<u32>(bucket + C::EXPIRY) + i; }
+template <class C> __device__ __forceinline__ bool ended(u64 bucket, u32 i, u64 time) {
+    if constexpr (C::EXPIRES) return load_relaxed(expiry_at<C>(bucket, i)) <= time;
+    else return false;
+}
+// expiry_of is when pair i of a batch ends: the largest number, which no time comes to, if never.
+template <class C> __device__ __forceinline__ u32 expiry_of(u64 time, u64 life, u64 lives, u64 i) {
+    if constexpr (!C::EXPIRES) return 0;
+    u32 own = lives ? load_readonly(at<u32>(lives) + i) : 0;
+    u64 end = time + (own ? own : life);
+    return end < ~0u ? (u32)end : ~0u;
+}
+
+// slot_of gives the key's slot and its word, or WAYS. With READERS, whoever sees a new end sees the new word.
+template <class C, bool READERS>
+__device__ __forceinline__ u32 slot_of(const Home<C>& h, u128 head, typename C::key k, typename C::word& w, u64 time, bool& over) {
     for (u32 m = matches(head, h.tag); m; m &= m - 1) {
         u32 i = (u32)lowest_bit(m);
+        over = ended<C>(h.bucket, i, time);
+        if (C::EXPIRES && READERS) fence_acq_rel();
         w = load_relaxed(word_at<C>(h.bucket, i));
         if (key_of<C>(w) == k) return i;
     }
@@ -92,7 +108,7 @@ template <class C> __device__ __forceinline__ u32 new_score(u32 now, u64 scores,
 }
 
 // What becomes of a pair that is put.
-enum Fate : u32 { NONE, UPDATES, ADDS, EVICTS, IS_REFUSED };
+enum Fate : u32 { NONE, UPDATES, ADDS, RENEWS, EVICTS, IS_REFUSED };
 template <class C> struct Place {
     Fate fate;
     u32 slot, score;      // score is that of the pair in the slot
@@ -109,19 +125,23 @@ template <bool READERS> __device__ __forceinline__ bool lock(u64 bucket, u32& ve
 }
 __device__ __forceinline__ void unlock(u64 bucket, u32 version) { store_release(version_at(bucket), version + 2); }
 
-// choose finds the place of a pair in its bucket, which is locked: the slot of its key, else an empty one, else that of
-// the least score. Of equal scores that is the next from a slot on that moves with each change, so that they go in turn.
-template <class C> __device__ __forceinline__ Place<C> choose(const Home<C>& h, u32 version, typename C::key k, u32 score) {
+// choose finds the place of a pair in its bucket, which is locked: the slot of its key, else an empty one, else that of a
+// pair that has ended, else that of the least score. Of equal scores that is the next from a slot on that moves with each change, so that they go in turn.
+template <class C> __device__ __forceinline__ Place<C> choose(const Home<C>& h, u32 version, typename C::key k, u32 score, u64 time) {
     Place<C> x;
     u128 head = load_head(h.bucket);
-    x.slot = slot_of<C>(h, head, k, x.old);
+    bool over = false;
+    x.slot = slot_of<C, false>(h, head, k, x.old, time, over);
     x.score = 0;
-    x.fate = UPDATES;
+    x.fate = over ? RENEWS : UPDATES;
     if (x.slot < WAYS) return x;
     u32 empty = matches(head, 0);
     x.fate = ADDS;
     x.slot = (u32)lowest_bit(empty);
     if (empty) return x;
+    if constexpr (C::EXPIRES)
+        for (x.slot = 0, x.fate = RENEWS; x.slot < WAYS; x.slot++)
+            if (ended<C>(h.bucket, x.slot, time)) return x;
     u32 first = (version >> 1) % WAYS, least = ~0u, turn = WAYS;
 #pragma unroll
     for (u32 j = 0; j < WAYS / 4; j++) {
@@ -144,19 +164,24 @@ template <class C> __device__ __forceinline__ Place<C> choose(const Home<C>& h, 
 }
 
 // choose_to_erase finds the slot of a key in its bucket, which is locked: it updates if the key is there.
-template <class C> __device__ __forceinline__ Place<C> choose_to_erase(const Home<C>& h, typename C::key k) {
+template <class C> __device__ __forceinline__ Place<C> choose_to_erase(const Home<C>& h, typename C::key k, u64 time) {
     Place<C> x;
-    x.slot = slot_of<C>(h, load_head(h.bucket), k, x.old);
+    bool over = false;
+    x.slot = slot_of<C, false>(h, load_head(h.bucket), k, x.old, time, over);
     x.score = 0;
-    x.fate = x.slot < WAYS ? UPDATES : NONE;
+    x.fate = x.slot < WAYS && !over ? UPDATES : NONE;
     return x;
 }
 
 // settle writes the pair's word, its tag and its score to its place. A pair that is there and gets no new score keeps its own. With READERS, whoever sees the tag sees the word.
 template <class C, bool READERS>
-__device__ __forceinline__ void settle(const Home<C>& h, const Place<C>& x, typename C::key k, typename C::value v, u32 score, bool scored, u32 now) {
+__device__ __forceinline__ void settle(const Home<C>& h, const Place<C>& x, typename C::key k, typename C::value v, u32 score, bool scored, u32 now, u32 expiry) {
     if (x.fate == IS_REFUSED) return;
     store_relaxed(word_at<C>(h.bucket, x.slot), word_of<C>(k, v));
+    if constexpr (C::EXPIRES) {
+        if (READERS) fence_acq_rel();
+        store_relaxed(expiry_at<C>(h.bucket, x.slot), expiry);
+    }
     if (x.fate == UPDATES && !scored) return touch<C>(score_at(h.bucket, x.slot), now);
     store_relaxed(score_at(h.bucket, x.slot), score);
     if (READERS) fence_acq_rel();

@@ -3,9 +3,11 @@ package cache
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/tabletest"
@@ -46,6 +48,7 @@ type rig[K any, V comparable] struct {
 	known map[V]uint32 // the numbers of values so far
 	// exact: lanes come in order, as one does on the CPU device. Else the model is brought up to date with what came out.
 	exact bool
+	at    time.Duration // since the cache was made
 }
 
 func newRig[K any, V comparable](d *device.Device, o Options, seed uint64) (*rig[K, V], error) {
@@ -55,8 +58,11 @@ func newRig[K any, V comparable](d *device.Device, o Options, seed uint64) (*rig
 		return nil, err
 	}
 	info := d.Info()
-	return &rig[K, V]{m: m, model: newModel(m.core), rng: rand.New(rand.NewPCG(seed, 3)), mask: 1<<(8*m.core.cfg.keyBytes-1)<<1 - 1,
-		known: map[V]uint32{}, exact: !info.CUDA() && !info.Stress}, nil
+	r := &rig[K, V]{m: m, model: newModel(m.core), rng: rand.New(rand.NewPCG(seed, 3)), mask: 1<<(8*m.core.cfg.keyBytes-1)<<1 - 1,
+		known: map[V]uint32{}, exact: !info.CUDA() && !info.Stress}
+	m.core.since = func() time.Duration { return r.at }
+	r.model.life = uint64(ticksOf(o.TimeToLive))
+	return r, nil
 }
 
 // keys are n of so many, among them 0 and ^0, some of them more than once.
@@ -107,6 +113,7 @@ func (r *rig[K, V]) rows(keys []K, values []V, scores []uint32) (all []row, err 
 // in are all pairs, as Export gives them.
 func (r *rig[K, V]) in(least uint32) ([]row, error) {
 	k, v, s, err := r.m.Export(least)
+	r.model.sweep()
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +138,22 @@ func (r *rig[K, V]) insert(keys []uint64, ask bool) error {
 	}
 	k, v := tabletest.KeysOf[K](keys), r.values(numbers)
 	var out []row
-	if ask || !r.exact {
+	var lives []uint32
+	if r.m.core.opts.Lives && !ask && r.exact && scores == nil {
+		given := make([]time.Duration, len(keys))
+		for i := range given {
+			given[i] = time.Duration(r.rng.IntN(30)) * 100 * time.Millisecond
+		}
+		if err := r.m.InsertFor(k, v, given); err != nil {
+			return err
+		}
+		for _, x := range given {
+			lives = append(lives, uint32((x+62499*time.Microsecond)/(62500*time.Microsecond)))
+			if x > 0 {
+				lives[len(lives)-1]++
+			}
+		}
+	} else if ask || !r.exact {
 		ok, ov, os, err := r.m.InsertOut(k, v, scores)
 		if err != nil {
 			return err
@@ -154,10 +176,14 @@ func (r *rig[K, V]) insert(keys []uint64, ask bool) error {
 				return err
 			}
 		}
-		r.model.set(after)
+		ends := r.model.expiries(nil)
+		for _, key := range keys {
+			ends[key] = r.model.time + r.model.life
+		}
+		r.model.set(after, ends)
 		return nil
 	}
-	want := sorted(r.model.put(keys, numbers, scores))
+	want := sorted(r.model.put(keys, numbers, scores, lives))
 	if ask && !slices.Equal(out, want) {
 		return fmt.Errorf("%+v went out, want %+v", out, want)
 	}
@@ -214,6 +240,7 @@ func (r *rig[K, V]) mixed(keys []uint64, give bool) error {
 	if err != nil {
 		return err
 	}
+	ends := r.model.expiries(nil)
 	want, told := r.model.mixed(ops, keys, numbers, give)
 	for i := range keys {
 		var x V
@@ -234,7 +261,7 @@ func (r *rig[K, V]) mixed(keys []uint64, give bool) error {
 	if got, want := scores(now), scores(r.model.rows(0)); !slices.Equal(got, want) {
 		return fmt.Errorf("scores are %d, want %d", got, want)
 	}
-	r.model.set(now)
+	r.model.set(now, r.model.expiries(ends))
 	return nil
 }
 
@@ -319,6 +346,8 @@ func churn[K any, V comparable](d *device.Device, o Options, seed uint64, steps,
 	defer func() { err = errors.Join(err, r.m.Close()) }()
 	for step := range steps {
 		n := 1 + r.rng.IntN(batch)
+		r.at += time.Duration(r.rng.IntN(1000)) * time.Millisecond
+		r.model.time = uint64(r.at / (time.Second / ticksPerSecond))
 		switch x := r.rng.IntN(20); {
 		case x < 8:
 			err = r.insert(r.keys(n, universe), x < 4)
@@ -342,14 +371,28 @@ func churn[K any, V comparable](d *device.Device, o Options, seed uint64, steps,
 	return nil
 }
 
+// expiries are when pairs end, by their keys; those of before are of pairs that are not in now.
+func (m *model) expiries(before map[uint64]uint64) map[uint64]uint64 {
+	ends := map[uint64]uint64{}
+	maps.Copy(ends, before)
+	for i := range m.buckets {
+		for _, s := range m.buckets[i].slots {
+			if s.in {
+				ends[s.key] = s.expiry
+			}
+		}
+	}
+	return ends
+}
+
 // set makes the model what a cache has become.
-func (m *model) set(rows []row) {
+func (m *model) set(rows []row, expiries map[uint64]uint64) {
 	for i := range m.buckets {
 		m.buckets[i].slots = [ways]modelSlot{}
 	}
 	for _, x := range rows {
 		b := m.bucket(x.key)
-		*b.empty() = modelSlot{x, true}
+		*b.empty() = modelSlot{x, true, expiries[x.key]}
 	}
 }
 
@@ -390,12 +433,14 @@ func TestCacheIsItsModel(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := open(t, name)
 			every(t, func(t *testing.T, i int, _ string, churn func(*device.Device, Options, uint64, int, int, int) error) {
+				testenv.Turn(t) // each layout and policy is compiled for itself
 				for j, p := range policies {
-					if j != i%4 && !testenv.Long() {
+					if j != i%4 && !(testenv.Long() && j == (i+1)%4) {
 						continue
 					}
 					for seed := range uint64(testenv.Seeds(16)) {
 						must(t, churn(d, Options{Capacity: 40, Policy: p}, seed, 60, 200, 120))
+						must(t, churn(d, Options{Capacity: 40, Policy: p, TimeToLive: 1500 * time.Millisecond, Lives: seed%2 == 0}, seed, 60, 100, 120))
 						must(t, churn(d, Options{Bytes: 100_000, Policy: p, Hash: int(seed) % 4}, seed, 20, 500, 1000))
 					}
 				}
@@ -418,7 +463,11 @@ func underStress(churn func(*device.Device, Options, uint64, int, int, int) erro
 	if err != nil {
 		return err
 	}
-	return errors.Join(churn(d, Options{Capacity: 24, Policy: p, group: group}, seed, 12, 160, 60), d.Close())
+	o := Options{Capacity: 24, Policy: p, group: group}
+	if seed%3 == 2 {
+		o.TimeToLive = 1500 * time.Millisecond
+	}
+	return errors.Join(churn(d, o, seed, 12, 160, 60), d.Close())
 }
 
 // Keys that all have one tag, and one bucket, are told apart by their bits.

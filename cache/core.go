@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"time"
 	"unsafe"
 
 	"github.com/warpmap/warpmap/device"
@@ -28,6 +29,8 @@ const (
 	// mostClock is where the clock of an LRU cache is set back by half, and with it all scores. So it never goes past
 	// 2³²-1, whatever several goroutines do between a look at it and a batch.
 	mostClock = math.MaxUint32 - 1<<20
+	// ticksPerSecond is how finely the end of a pair is told. 2³² ticks are 8 years.
+	ticksPerSecond = 16
 	// agePeriod: the counts of an Aged cache are halved each time that so many keys a slot were looked up or put.
 	agePeriod = 10
 	// leastOut is how many rows InsertOut brings at once.
@@ -45,14 +48,16 @@ type core struct {
 		put                      device.Kernel[putParams]
 		mixed                    device.Kernel[mixedParams]
 		export, measure, lowered device.Kernel[slotsParams]
+		sweep                    device.Kernel[slotsParams]
 	}
 
 	// Guarded by the frame's lock.
 	t        Table
 	mem      device.Slice[byte]
 	counters frame.Counters[Counters]
-	clock    uint32 // of batches; the score of what an LRU cache uses next is one more
-	used     uint64 // keys since the counts were last halved
+	clock    uint32               // of batches; the score of what an LRU cache uses next is one more
+	since    func() time.Duration // how long ago the cache was made
+	used     uint64               // keys since the counts were last halved
 }
 
 // handle is what users hold of a cache. It names core instead of embedding it: each instance of a generic type is
@@ -66,10 +71,13 @@ func newCore(d *device.Device, cfg config, o Options) (*core, error) {
 
 // complete checks the options, and tells how many buckets they ask for.
 func (o *Options) complete(cfg *config) (buckets int64, err error) {
+	cfg.expires = o.Lives || o.TimeToLive > 0
 	each := cfg.bucketBytes() + cfg.apartBytes()
 	switch {
 	case o.Policy < LRU || o.Policy > Scored:
 		return 0, fmt.Errorf("cache: %v is no policy (want LRU, LFU, Aged or Scored)", o.Policy)
+	case o.TimeToLive < 0:
+		return 0, fmt.Errorf("cache: a time to live of %v (want 0 or more)", o.TimeToLive)
 	case o.Hash < 0 || o.Hash > 3:
 		return 0, fmt.Errorf("cache: hash function %d (see package kernel)", o.Hash)
 	case o.Capacity < 0 || o.Capacity > 1<<46 || o.Bytes < 0:
@@ -91,6 +99,8 @@ func (o *Options) complete(cfg *config) (buckets int64, err error) {
 
 // begin makes an empty cache as the options say.
 func (c *core) begin() error {
+	start := time.Now()
+	c.since = func() time.Duration { return time.Since(start) }
 	buckets, err := c.opts.complete(&c.cfg)
 	if err != nil {
 		return err
@@ -140,7 +150,7 @@ func (c *core) compile() error {
 	}
 	k := &c.kernel
 	err = errors.Join(device.Bind(m, "find", &k.find), device.Bind(m, "erase", &k.erase), device.Bind(m, "put", &k.put), device.Bind(m, "mixed", &k.mixed),
-		device.Bind(m, "export_pairs", &k.export), device.Bind(m, "measure", &k.measure), device.Bind(m, "lower", &k.lowered))
+		device.Bind(m, "export_pairs", &k.export), device.Bind(m, "measure", &k.measure), device.Bind(m, "lower", &k.lowered), device.Bind(m, "sweep", &k.sweep))
 	return errors.Join(err, device.Ahead(k.find, k.put))
 }
 
@@ -169,6 +179,47 @@ func (c *core) tick(n int64) uint64 {
 	c.clock++
 	c.used += uint64(n)
 	return uint64(c.clock)
+}
+
+// time is the present one, in ticks. It ends before the largest number, which stands for never.
+func (c *core) time() uint64 {
+	return uint64(min(c.since()/(time.Second/ticksPerSecond), math.MaxUint32-1))
+}
+
+// ticksOf is a life in ticks, rounded up, and one more, because a tick may have begun already. 0 means for ever.
+func ticksOf(life time.Duration) uint32 {
+	if life == 0 {
+		return math.MaxUint32
+	}
+	return uint32(min((life-1)/(time.Second/ticksPerSecond)+2, math.MaxUint32))
+}
+
+// ticksOf checks the lives of a batch of n pairs.
+func (c *core) ticksOf(n int, lives []time.Duration) ([]uint32, error) {
+	if !c.opts.Lives {
+		return nil, errors.New("cache: lives for a cache without them (want Options.Lives)")
+	}
+	if err := c.frame.Family.CheckNamed("lives", n, len(lives)); err != nil {
+		return nil, err
+	}
+	ticks := make([]uint32, n)
+	for i, life := range lives {
+		if life < 0 {
+			return nil, fmt.Errorf("cache: pair %d is to live for %v (want 0 or more)", i, life)
+		}
+		if life > 0 {
+			ticks[i] = ticksOf(life)
+		}
+	}
+	return ticks, nil
+}
+
+// sweep queues that pairs whose time has ended leave their slots.
+func (c *core) sweep(st *device.Stream) error {
+	if !c.cfg.expires {
+		return nil
+	}
+	return c.kernel.sweep.Launch(st, c.grid(c.slots()), &slotsParams{Table: c.t, N: c.t.Count, Time: c.time()})
 }
 
 // keep lowers all scores where it is time for that: before a batch, because that may not be alone with the cache.
@@ -204,7 +255,7 @@ func (c *core) keep() error {
 // finding queues look-ups.
 func (c *core) finding(quiet uint64) func(*device.Stream, frame.Rows) error {
 	return func(st *device.Stream, b frame.Rows) error {
-		p := findParams{Table: c.t, Keys: b.Keys, Values: b.Values, Found: b.Flags, N: uint64(b.N), Quiet: quiet}
+		p := findParams{Table: c.t, Keys: b.Keys, Values: b.Values, Found: b.Flags, N: uint64(b.N), Quiet: quiet, Time: c.time()}
 		if quiet == 0 {
 			p.Now = c.tick(b.N)
 		}
@@ -213,7 +264,7 @@ func (c *core) finding(quiet uint64) func(*device.Stream, frame.Rows) error {
 }
 
 func (c *core) erase(st *device.Stream, b frame.Rows) error {
-	return c.kernel.erase.Launch(st, c.grid(b.N), &findParams{Table: c.t, Keys: b.Keys, Found: b.Flags, N: uint64(b.N)})
+	return c.kernel.erase.Launch(st, c.grid(b.N), &findParams{Table: c.t, Keys: b.Keys, Found: b.Flags, N: uint64(b.N), Time: c.time()})
 }
 
 // put queues inserts. The parameters come with what the batch is.
@@ -221,7 +272,7 @@ func (c *core) put(st *device.Stream, p putParams) error {
 	if p.N == 0 {
 		return nil
 	}
-	p.Table, p.Now = c.t, c.tick(int64(p.N))
+	p.Table, p.Now, p.Time, p.Life = c.t, c.tick(int64(p.N)), c.time(), uint64(ticksOf(c.opts.TimeToLive))
 	return c.kernel.put.Launch(st, c.grid(int64(p.N)), &p)
 }
 

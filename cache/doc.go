@@ -19,7 +19,8 @@
 //	buckets  │ head │ 12 keys │ head │ 12 keys │ …
 //	values   │ 12 values      │ 12 values      │ …     a value to a slot, 12 to 4,096 bytes
 //
-// Buckets begin at multiples of 64 bytes. The bytes behind a bucket's last word mean nothing.
+// Where pairs have a time to live, 12 times of 4 bytes each follow the words. Buckets begin at multiples of 64 bytes, and
+// what is behind the last word or time means nothing.
 //
 // # Look-up
 //
@@ -33,19 +34,20 @@
 // # Insert
 //
 // A lane locks the bucket and looks for the key. If the key is there, its value is replaced. Else the pair takes an empty
-// slot. If all slots are full, it takes that of the pair with the least score, which goes out. Of several pairs with the
-// least score the next one goes, counted from a slot that the version names. The version moves on with each change of the
-// bucket, so pairs of equal scores go in turn. Without that, an LFU cache would throw out each new pair for the next one,
-// and keep old pairs that were used once: its hit rate is a point lower so, by simulation.
+// slot, or that of a pair whose time has ended. If there is none, it takes that of the pair with the least score, which
+// goes out. Of several pairs with the least score the next one goes, counted from a slot that the version names. The
+// version moves on with each change of the bucket, so pairs of equal scores go in turn. Without that, an LFU cache would
+// throw out each new pair for the next one, and keep old pairs that were used once: its hit rate is a point lower so, by
+// simulation.
 //
 // A pair never leaves its slot, except to go out. In a Scored cache a new pair with a score less than all others goes out
 // itself. In others a new pair always goes in, because it was just used.
 //
 // # Why one bucket, and 12 slots
 //
-// With two buckets to choose from, a cache of 12 slots a bucket gains 0.3 points of its hit rate, and each look-up
-// of an absent key reads twice as much. More slots a bucket gain a tenth of a point at most up to 16, and the head would
-// no longer be one read. The comment of `ways` in layout.go has the figures.
+// With two buckets to choose from, a cache of 12 slots a bucket gains 0.3 points of its hit rate, and each look-up of an
+// absent key reads twice as much. More slots a bucket gain a tenth of a point at most up to 16, and the head would no
+// longer be one read. The comment of `ways` in layout.go has the figures.
 //
 // # Invariants
 //
@@ -54,7 +56,8 @@
 //  2. No key is twice in its bucket.
 //  3. A version is even between operations: no bucket is locked.
 //  4. Of two pairs in one bucket, the one that goes out has a score that is not larger.
-//  5. The counters say how many pairs there are: those that took an empty slot, less those that were erased.
+//  5. The counters say how many pairs there are: those that took an empty slot, less those that were
+//     erased or swept.
 //  6. Scores of an LRU cache are not larger than the clock, and those of an LFU cache are at least 1.
 //
 // # Concurrency
@@ -71,7 +74,8 @@
 //
 // A look-up of Mixed takes no lock either. Where a pair is one word, it reads that word whole, and the word itself says
 // whose value it has. A tag is written behind its word, and read before it. So a look-up sees the pair as it was at some
-// moment of its time, or does not see it, because at some moment it was not there. Where values lie apart, the version
+// moment of its time, or does not see it, because at some moment it was not there. The time at which a pair ends is
+// written behind its word, and read before it. Where values lie apart, the version
 // tells: a look-up that finds it odd, or another one when it has copied the value, begins again. The lane that has the
 // lock makes the version odd before it changes anything, and even again behind that.
 //
@@ -79,6 +83,10 @@
 // after the locks are taken and before any is given back.
 //
 // # Time and scores
+//
+// A pair with a time to live ends at a tick, of which there are 16 in a second. From then on a look-up does not find it,
+// and an insert into its bucket takes its slot before it would send another pair out. Sweep empties the slots of all such
+// pairs.
 //
 // The clock of a cache counts batches: look-ups that touch, and inserts. It has 32 bits. Shortly before they are used up,
 // all scores of an LRU cache are lowered by half of the clock, and so is the clock; what was not used since then has the

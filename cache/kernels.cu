@@ -23,8 +23,9 @@ WARPMAP_KERNEL(find, findParams) {
         Home<C> h(p.table, k);
         word w{};
         u32 slot = WAYS;
-        if (on) slot = slot_of<C>(h, load_head(h.bucket), k, w);
-        bool found = slot < WAYS;
+        bool over = false;
+        if (on) slot = slot_of<C, false>(h, load_head(h.bucket), k, w, p.time, over);
+        bool found = slot < WAYS && !over;
         if (found && !p.quiet) touch<C>(score_at(h.bucket, slot), (u32)p.now);
         hits += found;
         misses += on && !found;
@@ -42,8 +43,8 @@ WARPMAP_KERNEL(find, findParams) {
 
 // Counts are what lanes count of a batch.
 struct Counts {
-    u64 hits, misses, added, updated, evicted, refused, erased;
-    __device__ __forceinline__ Counts() : hits(0), misses(0), added(0), updated(0), evicted(0), refused(0), erased(0) {}
+    u64 hits, misses, added, updated, renewed, evicted, refused, erased;
+    __device__ __forceinline__ Counts() : hits(0), misses(0), added(0), updated(0), renewed(0), evicted(0), refused(0), erased(0) {}
     // An insert-new looks up, too.
     __device__ __forceinline__ void count(u32 op, Fate x) {
         if (op == CACHE_FIND || op == CACHE_INSERT_NEW) {
@@ -53,6 +54,7 @@ struct Counts {
         updated += op == CACHE_INSERT && x == UPDATES;
         erased += op == CACHE_DELETE && x == UPDATES;
         added += x == ADDS;
+        renewed += x == RENEWS;
         evicted += x == EVICTS;
         refused += x == IS_REFUSED;
     }
@@ -61,6 +63,7 @@ struct Counts {
         count_into(&c->misses, misses);
         count_into(&c->added, added);
         count_into(&c->updated, updated);
+        count_into(&c->renewed, renewed);
         count_into(&c->evicted, evicted);
         count_into(&c->refused, refused);
         count_into(&c->erased, erased);
@@ -76,13 +79,13 @@ WARPMAP_KERNEL(put, putParams) {
         bool busy = i < p.n;
         key k = busy ? input_key<C>(p.keys, i) : 0;
         value v = busy ? paired_input<C>(p.values, i) : value{};
-        u32 score = busy ? new_score<C>((u32)p.now, p.scores, i) : 0;
+        u32 score = busy ? new_score<C>((u32)p.now, p.scores, i) : 0, expiry = busy ? expiry_of<C>(p.time, p.life, p.lives, i) : 0;
         Home<C> h(t, k);
         while (g.any_of_all(busy)) {
             u32 version = 0;
             Place<C> x{};
             bool got = busy && lock<false>(h.bucket, version);
-            if (got) x = choose<C>(h, version, k, score);
+            if (got) x = choose<C>(h, version, k, score, p.time);
             bool out = got && p.out_count && (x.fate == EVICTS || x.fate == IS_REFUSED);
             u64 to = append(at<u64>(p.out_count), out);
             if (out) {
@@ -99,7 +102,7 @@ WARPMAP_KERNEL(put, putParams) {
                 copy_over<C>(g, place ? 0 : in, row);
                 copy_in<C>(g, in, place);
             }
-            if (got) settle<C, false>(h, x, k, v, score, p.scores != 0, (u32)p.now);
+            if (got) settle<C, false>(h, x, k, v, score, p.scores != 0, (u32)p.now, expiry);
             if (!C::PAIRED && Tile::LANES > 1) g.sync(); // what the other lanes wrote comes before the lock is given back
             if (got) {
                 unlock(h.bucket, version);
@@ -124,12 +127,12 @@ WARPMAP_KERNEL(erase, findParams) {
                 pause();
                 continue;
             }
-            word w;
-            u32 slot = slot_of<C>(h, load_head(h.bucket), k, w);
-            if (slot < WAYS) store_relaxed(tag_at(h.bucket, slot), (u8)0);
+            Place<C> x = choose_to_erase<C>(h, k, p.time);
+            bool there = x.fate == UPDATES;
+            if (there) store_relaxed(tag_at(h.bucket, x.slot), (u8)0);
             unlock(h.bucket, version);
-            erased += slot < WAYS;
-            if (p.found) at<u8>(p.found)[i] = slot < WAYS;
+            erased += there;
+            if (p.found) at<u8>(p.found)[i] = there;
             busy = false;
         }
     }
@@ -162,10 +165,11 @@ WARPMAP_KERNEL(mixed, mixedParams) {
                 version = (u32)head.lo;
                 fence_acq_rel(); // what the tags stand for is there
                 got = C::PAIRED || !(version & 1);
-                if (got) x.slot = slot_of<C>(h, head, k, x.old);
-                if (x.slot < WAYS) x.fate = UPDATES;
-            } else if (got && puts) x = choose<C>(h, version, k, score);
-            else if (got && op == CACHE_DELETE) x = choose_to_erase<C>(h, k);
+                bool over = false;
+                if (got) x.slot = slot_of<C, true>(h, head, k, x.old, p.time, over);
+                if (x.slot < WAYS && !over) x.fate = UPDATES;
+            } else if (got && puts) x = choose<C>(h, version, k, score, p.time);
+            else if (got && op == CACHE_DELETE) x = choose_to_erase<C>(h, k, p.time);
             bool there = got && x.fate == UPDATES;
             bool writes = puts && got && x.fate != IS_REFUSED && !(there && op == CACHE_INSERT_NEW);
             bool tells = got && (reads ? there : op == CACHE_INSERT_NEW && p.give);
@@ -183,7 +187,7 @@ WARPMAP_KERNEL(mixed, mixedParams) {
             if (got) {
                 if (tells) v = there ? value_of<C>(x.old) : v;
                 if (busy && C::PAIRED) paired_output<C>(p.results, i, tells ? v : value{});
-                if (writes) settle<C, true>(h, x, k, v, score, false, (u32)p.now);
+                if (writes) settle<C, true>(h, x, k, v, score, false, (u32)p.now, expiry_of<C>(p.time, p.life, 0, i));
                 else if (there && op == CACHE_DELETE) store_relaxed(tag_at(h.bucket, x.slot), (u8)0);
                 else if (there) touch<C>(score_at(h.bucket, x.slot), (u32)p.now);
                 if (p.out_keys && writes && x.fate == EVICTS) {
@@ -224,6 +228,20 @@ WARPMAP_KERNEL(export_pairs, slotsParams) {
         }
         if constexpr (!C::PAIRED) copy_out<C>(g, on ? value_at<C>(p.table, number, slot) : 0, on ? row_at<C>(p.values, to) : 0);
     }
+}
+
+// Pairs that have ended leave their slots. It is alone with the cache.
+WARPMAP_KERNEL(sweep, slotsParams) {
+    u64 swept = 0;
+    FOR_EACH_ITEM_BY(tile<1>, i, p.n * WAYS) {
+        if (i >= p.n * WAYS) break;
+        u64 bucket = p.table.buckets + i / WAYS * C::BUCKET_BYTES;
+        u32 slot = (u32)(i % WAYS);
+        if (!load_relaxed(tag_at(bucket, slot)) || !ended<C>(bucket, slot, p.time)) continue;
+        store_relaxed(tag_at(bucket, slot), (u8)0);
+        swept++;
+    }
+    count_into(&counters(p.table)->swept, swept);
 }
 
 // The least score of all pairs.

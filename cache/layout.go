@@ -14,6 +14,7 @@ type config struct {
 	keyBytes, valueBytes int
 	policy               Policy
 	hash                 int
+	expires              bool // each slot has a time at which its pair is no longer there
 }
 
 const (
@@ -46,8 +47,14 @@ func (c config) slotBytes() int {
 	return n
 }
 
+// expiryOffset is where a bucket has the times at which its pairs end, 4 bytes each.
+func (c config) expiryOffset() int { return headBytes + ways*c.slotBytes() }
+
 func (c config) bucketBytes() int64 {
-	n := int64(headBytes + ways*c.slotBytes())
+	n := int64(c.expiryOffset())
+	if c.expires {
+		n += 4 * ways
+	}
 	return (n + bucketAlign - 1) / bucketAlign * bucketAlign
 }
 
@@ -78,14 +85,14 @@ func (c config) header() string {
 	return fmt.Sprintf(`#pragma once
 #include "types.cuh"
 struct config {
-    static constexpr int KEY_BYTES = %d, VALUE_BYTES = %d, SLOT_BYTES = %d, BUCKET_BYTES = %d, HASH = %d, POLICY = %d;
-    static constexpr bool PAIRED = %t;
+    static constexpr int KEY_BYTES = %d, VALUE_BYTES = %d, SLOT_BYTES = %d, BUCKET_BYTES = %d, HASH = %d, POLICY = %d, EXPIRY = %d;
+    static constexpr bool PAIRED = %t, EXPIRES = %t;
     typedef bits_of<KEY_BYTES>::type key;
     typedef bits_of<SLOT_BYTES>::type word;
     typedef bits_of<%d>::type piece;
     %s;
 };
-`, c.keyBytes, c.valueBytes, c.slotBytes(), c.bucketBytes(), c.hash, int(c.policy), c.paired(), c.pieceBytes(), value)
+`, c.keyBytes, c.valueBytes, c.slotBytes(), c.bucketBytes(), c.hash, int(c.policy), c.expiryOffset(), c.paired(), c.expires, c.pieceBytes(), value)
 }
 
 // where is the bucket of a key, and its tag.
@@ -112,11 +119,13 @@ type Counters struct {
 	Evicted  uint64 // pairs that took the slot of another
 	Refused  uint64 // pairs worth less than all of their bucket
 	Erased   uint64
+	Renewed  uint64 // pairs that took the slot of one that had ended
+	Swept    uint64 // pairs that had ended, and were removed
 	Exported uint64 // of the export under way
 	Youth    uint64 // the largest 2³²-1 - score of the measuring under way
 }
 
-func (k *Counters) live() int64 { return int64(k.Added - k.Erased) }
+func (k *Counters) live() int64 { return int64(k.Added - k.Erased - k.Swept) }
 
 // findParams are the parameters of find and erase. Values and Found may be 0.
 type findParams struct {
@@ -126,6 +135,7 @@ type findParams struct {
 	Found  uint64
 	N      uint64
 	Now    uint64
+	Time   uint64 // in ticks: see ticksPerSecond
 	Quiet  uint64 // 1: a look-up leaves the scores as they are
 }
 
@@ -137,6 +147,9 @@ type putParams struct {
 	Scores    uint64 // u32; may be 0
 	N         uint64
 	Now       uint64
+	Time      uint64 // in ticks
+	Life      uint64 // of each pair, in ticks
+	Lives     uint64 // u32, in ticks, where not 0 in place of Life; may be 0
 	OutCount  uint64
 	OutKeys   uint64
 	OutValues uint64
@@ -156,6 +169,8 @@ type mixedParams struct {
 	Added   uint64
 	N       uint64
 	Now     uint64
+	Time    uint64 // in ticks
+	Life    uint64
 	Give    uint64 // 1: an insert-new gives the value that its key then has
 	// Of tests, else 0: where each operation notes when it began and ended, and what key it sent out.
 	Clock    uint64
@@ -176,6 +191,7 @@ type slotsParams struct {
 	Scores uint64
 	Limit  uint64
 	Least  uint64
+	Time   uint64 // in ticks
 	Less   uint64 // what lower takes from each score
 	Shift  uint64 // how often lower halves each
 }

@@ -3,6 +3,7 @@ package cache
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/frame"
@@ -39,6 +40,11 @@ type Options struct {
 	Bytes int64
 	// Policy says which pairs stay. The zero value is LRU.
 	Policy Policy
+	// TimeToLive is how long a pair is there from when it was inserted or replaced, at least, and a sixteenth of a second
+	// more at most. Zero means for ever. 8 years after a cache was made, its time stands still.
+	TimeToLive time.Duration
+	// Lives says that pairs may have a time to live of their own: see InsertFor.
+	Lives bool
 	// Hash is one of kernel.HashMurmur (the default), HashMueller, or the degenerate ones meant for tests.
 	Hash int
 	// Seed chooses the hash function. Zero means a random one, so that nobody can choose keys that collide.
@@ -85,7 +91,40 @@ func (m *Cache[K, V]) InsertScored(keys []K, values []V, scores []uint32) error 
 	if err := c.checkBatch(len(keys), len(values), frame.OptionalLen(scores)); err != nil {
 		return err
 	}
-	return c.insert(len(keys), frame.In(keys), frame.In(values), frame.In(scores))
+	return c.insert(len(keys), frame.In(keys), frame.In(values), frame.In(scores), frame.In([]uint32(nil)))
+}
+
+// InsertFor does what Insert does, in a cache with Options.Lives, and says how long each pair is to be there. A life of 0
+// is the TimeToLive of the options. Errors: also lives below 0, and a cache without Lives.
+func (m *Cache[K, V]) InsertFor(keys []K, values []V, lives []time.Duration) error {
+	c := m.core
+	if err := c.checkBatch(len(keys), len(values), -1); err != nil {
+		return err
+	}
+	ticks, err := c.ticksOf(len(keys), lives)
+	if err != nil {
+		return err
+	}
+	return c.insert(len(keys), frame.In(keys), frame.In(values), frame.In([]uint32(nil)), frame.In(ticks))
+}
+
+// Sweep removes the pairs whose time has ended, and returns how many. Look-ups do not find them anyway, and inserts take
+// their slots. But Len counts them until then. Cost: the heads of all buckets are read, and the times.
+func (h *handle) Sweep() (n int, err error) {
+	c := h.core
+	err = c.frame.Writing(nil, func(st *device.Stream) error {
+		if _, err := c.look(st); err != nil {
+			return err
+		}
+		before := c.counters.Seen.Swept
+		if err := c.sweep(st); err != nil {
+			return err
+		}
+		_, err := c.look(st)
+		n = int(c.counters.Seen.Swept - before)
+		return err
+	})
+	return n, err
 }
 
 // InsertOn does what Insert does, with device slices. It queues its work and returns.
@@ -184,20 +223,38 @@ func (m *Cache[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted 
 	return frame.DeleteOn(&m.core.frame, st, keys, deleted, m.core.erase)
 }
 
-// All exports every pair, in no order. It waits for what is queued.
+// All exports every pair, in no order, and sweeps before. It waits for what is queued.
 func (m *Cache[K, V]) All() ([]K, []V, error) {
+	if m.core.cfg.expires {
+		if _, err := m.Sweep(); err != nil {
+			return nil, nil, err
+		}
+	}
 	return frame.All[K, V](&m.core.frame, m.core.cfg.valueBytes == 0, m.core.exporting)
 }
 
-// Chunks gives every pair to do, in chunks, as Chunks of table.Map does. Look-ups meanwhile are allowed.
+// Chunks gives every pair to do, in chunks, as Chunks of table.Map does, and sweeps before. Look-ups meanwhile are
+// allowed.
 func (m *Cache[K, V]) Chunks(ctx context.Context, do func(keys []K, values []V) error) error {
+	if m.core.cfg.expires {
+		if _, err := m.Sweep(); err != nil {
+			return err
+		}
+	}
 	return frame.Chunks(ctx, &m.core.frame, m.core.exporting, do)
 }
 
-// Export gives every pair with a score of least or more, and its score, in no order. It waits for what is queued.
+// Export gives every pair with a score of least or more, and its score, in no order, and sweeps before. It waits for what is queued.
 func (m *Cache[K, V]) Export(least uint32) (keys []K, values []V, scores []uint32, err error) {
 	c := m.core
-	err = c.frame.Alone(nil, func(st *device.Stream) error { // it counts in the cache's counters
+	do := c.frame.Alone // it counts in the cache's counters
+	if c.cfg.expires {
+		do = c.frame.Writing
+	}
+	err = do(nil, func(st *device.Stream) error {
+		if err := c.sweep(st); err != nil {
+			return err
+		}
 		all := slotsParams{N: c.t.Count, Least: uint64(least)}
 		n, err := c.each(st, c.kernel.export, all)
 		if err != nil {
@@ -235,6 +292,7 @@ type Stats struct {
 	Updated   uint64 `json:"updated"`   // pairs whose key was there
 	Evictions uint64 `json:"evictions"` // pairs that gave way to others
 	Refused   uint64 `json:"refused"`   // pairs that were worth less than those there
+	Expired   uint64 `json:"expired"`   // pairs whose time had ended when they were swept, or others took their slots
 	// LeastScore is the least score of a pair, and Clock the present time in batches. In an LRU cache, the oldest pair
 	// was last used Clock - LeastScore batches ago. LeastScore is 0 if the cache is empty.
 	LeastScore uint32 `json:"least_score"`

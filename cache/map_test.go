@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
@@ -27,6 +28,7 @@ func TestBadInput(t *testing.T) {
 		{Options{Bytes: 255}, "no room for a bucket"},
 		{Options{Capacity: 1, Policy: 4}, "Policy(4) is no policy"},
 		{Options{Capacity: 1, Hash: 4}, "hash function 4"},
+		{Options{Capacity: 1, TimeToLive: -1}, "a time to live of -1ns"},
 	} {
 		if _, err := New[uint64, uint64](d, c.o); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v", c.o, err)
@@ -60,6 +62,7 @@ func TestBadInput(t *testing.T) {
 		insert(Out[uint32, uint32]{Keys: keys.Slice(0, 1), Count: counts}),
 		insert(Out[uint32, uint32]{Keys: keys, Values: keys.Slice(0, 1), Count: counts}),
 		insert(Out[uint32, uint32]{Keys: keys, Scores: keys.Slice(1, 2), Count: counts}),
+		m.InsertFor([]uint32{1}, []uint32{1}, []time.Duration{1}), // it has no lives
 		m.Find([]uint32{1}, make([]uint32, 2), nil), m.FindQuiet([]uint32{1}, nil, make([]bool, 2)),
 	} {
 		if err == nil {
@@ -231,5 +234,49 @@ func TestGoroutines(t *testing.T) {
 		} else if now := free(); now != before {
 			t.Errorf("%d bytes are free, and were %d", now, before)
 		}
+	}
+}
+
+// A pair lives as long as it was told to, and a sixteenth of a second more at most.
+func TestTimeToLive(t *testing.T) {
+	m, err := New[uint32, uint32](open(t, "cpu"), Options{Capacity: 12, TimeToLive: time.Second, Lives: true})
+	must(t, err)
+	defer m.Close()
+	at := 30 * time.Millisecond
+	m.core.since = func() time.Duration { return at }
+	must(t, m.Insert([]uint32{1, 2}, []uint32{1, 2}))
+	must(t, m.InsertFor([]uint32{3, 4, 5}, []uint32{3, 4, 5}, []time.Duration{0, 1, 100_000 * time.Hour}))
+	for _, c := range []struct {
+		at   time.Duration
+		want []bool
+	}{
+		{31 * time.Millisecond, []bool{true, true, true, true, true}},
+		{155 * time.Millisecond, []bool{true, true, true, false, true}},
+		{1030 * time.Millisecond, []bool{true, true, true, false, true}},
+		{1125 * time.Millisecond, []bool{false, false, false, false, true}},
+		{90_000 * time.Hour, []bool{false, false, false, false, true}},
+	} {
+		at = c.at
+		found := make([]bool, 5)
+		must(t, m.Find([]uint32{1, 2, 3, 4, 5}, nil, found))
+		if !slices.Equal(found, c.want) {
+			t.Errorf("at %v: found %v, want %v", at, found, c.want)
+		}
+	}
+	if n, err := m.Len(); n != 5 || err != nil {
+		t.Errorf("%d pairs before they are swept, %v", n, err)
+	}
+	if n, err := m.Sweep(); n != 4 || err != nil {
+		t.Errorf("%d pairs were swept, %v", n, err)
+	}
+	must(t, m.Check())
+	if s, err := m.Stats(); s.Len != 1 || s.Expired != 4 || err != nil {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if err := m.InsertFor([]uint32{1}, []uint32{1}, []time.Duration{-1}); err == nil {
+		t.Error("a life below 0 is taken")
+	}
+	if err := m.InsertFor([]uint32{1}, []uint32{1}, nil); err == nil {
+		t.Error("too few lives are taken")
 	}
 }

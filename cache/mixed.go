@@ -92,7 +92,7 @@ func (c *core) insertion(queue func(st *device.Stream, b frame.Rows) error) fram
 func (c *core) size() (capacity, live int64) { return c.slots(), c.counters.Seen.live() }
 
 func (c *core) launchMixed(st *device.Stream, p mixedParams) error {
-	p.Table, p.Now = c.t, c.tick(int64(p.N))
+	p.Table, p.Now, p.Time, p.Life = c.t, c.tick(int64(p.N)), c.time(), uint64(ticksOf(c.opts.TimeToLive))
 	return c.kernel.mixed.Launch(st, c.grid(int64(p.N)), &p)
 }
 
@@ -111,7 +111,8 @@ func (c *core) updating(header device.File) frame.Insertion {
 		if err != nil {
 			return err
 		}
-		return k.Launch(st, c.grid(b.N), &putParams{Table: c.t, Keys: b.Keys, Values: b.Values, N: uint64(b.N), Now: c.tick(b.N)})
+		return k.Launch(st, c.grid(b.N), &putParams{Table: c.t, Keys: b.Keys, Values: b.Values, N: uint64(b.N), Now: c.tick(b.N),
+			Time: c.time(), Life: uint64(ticksOf(c.opts.TimeToLive))})
 	})
 }
 

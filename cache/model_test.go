@@ -15,6 +15,8 @@ type model struct {
 	buckets []modelBucket
 	clock   uint32
 	used    uint64
+	time    uint64 // in ticks
+	life    uint64
 	n       Counters
 }
 
@@ -25,7 +27,8 @@ type modelBucket struct {
 
 type modelSlot struct {
 	row
-	in bool
+	in     bool
+	expiry uint64
 }
 
 // row is a pair as it goes out.
@@ -38,7 +41,9 @@ func newModel(c *core) *model {
 	return &model{cfg: c.cfg, t: c.t, buckets: make([]modelBucket, c.t.Count)}
 }
 
-func (m *model) clear() { *m = model{cfg: m.cfg, t: m.t, buckets: make([]modelBucket, m.t.Count)} }
+func (m *model) clear() {
+	*m = model{cfg: m.cfg, t: m.t, buckets: make([]modelBucket, m.t.Count), time: m.time, life: m.life}
+}
 
 // tick is the clock of a batch of n keys that counts as use.
 func (m *model) tick(n int) {
@@ -68,6 +73,29 @@ func (b *modelBucket) find(key uint64) *modelSlot {
 	return nil
 }
 
+func (m *model) ended(s *modelSlot) bool { return m.cfg.expires && s.in && s.expiry <= m.time }
+
+// sweep removes the pairs whose time has ended.
+func (m *model) sweep() {
+	for i := range m.buckets {
+		for j := range m.buckets[i].slots {
+			if s := &m.buckets[i].slots[j]; m.ended(s) {
+				s.in = false
+				m.n.Swept++
+			}
+		}
+	}
+}
+
+// there is the slot of a key whose time has not ended.
+func (m *model) there(key uint64) *modelSlot {
+	s := m.bucket(key).find(key)
+	if s != nil && m.ended(s) {
+		return nil
+	}
+	return s
+}
+
 func (m *model) touch(s *modelSlot) {
 	switch m.cfg.policy {
 	case LRU:
@@ -77,14 +105,19 @@ func (m *model) touch(s *modelSlot) {
 	}
 }
 
-// put puts a batch, and gives what goes out.
-func (m *model) put(keys []uint64, numbers, scores []uint32) (out []row) {
+// put puts a batch, and gives what goes out. lives are in ticks, where not 0; it may be nil, as scores may.
+func (m *model) put(keys []uint64, numbers, scores, lives []uint32) (out []row) {
 	m.tick(len(keys))
 	for i, key := range keys {
 		b := m.bucket(key)
 		hand := b.version / 2 % ways
 		b.version += 2
-		if s := b.find(key); s != nil {
+		expiry := m.time + m.life
+		if lives != nil && lives[i] != 0 {
+			expiry = m.time + uint64(lives[i])
+		}
+		if s := m.there(key); s != nil {
+			s.expiry = expiry
 			m.n.Updated++
 			s.number = numbers[i]
 			if m.touch(s); scores != nil {
@@ -93,7 +126,7 @@ func (m *model) put(keys []uint64, numbers, scores []uint32) (out []row) {
 			continue
 		}
 		x := row{key, numbers[i], m.newScore(scores, i)}
-		if gone, out1 := m.bring(b, hand, x); gone {
+		if gone, out1 := m.bring(b, hand, x, expiry); gone {
 			out = append(out, out1)
 		}
 	}
@@ -114,10 +147,20 @@ func (m *model) newScore(scores []uint32, i int) uint32 {
 }
 
 // bring brings a new pair in, and gives what goes out.
-func (m *model) bring(b *modelBucket, hand uint32, x row) (gone bool, out row) {
+func (m *model) bring(b *modelBucket, hand uint32, x row, expiry uint64) (gone bool, out row) {
+	if s := b.find(x.key); s != nil { // its time has ended
+		m.n.Renewed++
+		*s = modelSlot{x, true, expiry}
+		return false, out
+	}
 	if j := slices.IndexFunc(b.slots[:], func(s modelSlot) bool { return !s.in }); j >= 0 {
 		m.n.Added++
-		b.slots[j] = modelSlot{x, true}
+		b.slots[j] = modelSlot{x, true, expiry}
+		return false, out
+	}
+	if j := slices.IndexFunc(b.slots[:], func(s modelSlot) bool { return m.ended(&s) }); j >= 0 {
+		m.n.Renewed++
+		b.slots[j] = modelSlot{x, true, expiry}
 		return false, out
 	}
 	victim := &b.slots[hand]
@@ -132,7 +175,7 @@ func (m *model) bring(b *modelBucket, hand uint32, x row) (gone bool, out row) {
 	}
 	m.n.Evicted++
 	out = victim.row
-	victim.row = x
+	*victim = modelSlot{x, true, expiry}
 	return true, out
 }
 
@@ -142,7 +185,7 @@ func (m *model) mixed(ops []table.Op, keys []uint64, numbers []uint32, give bool
 	m.tick(len(keys))
 	for i, key := range keys {
 		b, result, status := m.bucket(key), uint32(0), table.Absent
-		s := b.find(key)
+		s := m.there(key)
 		hand := b.version / 2 % ways
 		if ops[i] != table.OpFind {
 			b.version += 2
@@ -164,13 +207,13 @@ func (m *model) mixed(ops []table.Op, keys []uint64, numbers []uint32, give bool
 		case s != nil:
 			if m.touch(s); ops[i] == table.OpInsert {
 				m.n.Updated++
-				s.number = numbers[i]
+				s.number, s.expiry = numbers[i], m.time+m.life
 			} else if ops[i] == table.OpFind || give {
 				result = s.number
 			}
 		case ops[i] == table.OpInsert || ops[i] == table.OpInsertNew:
 			refused := m.n.Refused
-			m.bring(b, hand, row{key, numbers[i], m.newScore(nil, i)})
+			m.bring(b, hand, row{key, numbers[i], m.newScore(nil, i)}, m.time+m.life)
 			if status = table.Added; m.n.Refused > refused {
 				status = table.NoRoom
 			}
@@ -188,7 +231,7 @@ func (m *model) look(keys []uint64, quiet bool) (numbers []uint32, found []bool)
 		m.tick(len(keys))
 	}
 	for _, key := range keys {
-		s := m.bucket(key).find(key)
+		s := m.there(key)
 		if found = append(found, s != nil); s == nil {
 			m.n.Misses++
 			numbers = append(numbers, 0)
@@ -207,7 +250,7 @@ func (m *model) erase(keys []uint64) (deleted []bool) {
 	for _, key := range keys {
 		b := m.bucket(key)
 		b.version += 2
-		s := b.find(key)
+		s := m.there(key)
 		if deleted = append(deleted, s != nil); s != nil {
 			m.n.Erased++
 			s.in = false
@@ -220,7 +263,7 @@ func (m *model) erase(keys []uint64) (deleted []bool) {
 func (m *model) rows(least uint32) (all []row) {
 	for i := range m.buckets {
 		for _, s := range m.buckets[i].slots {
-			if s.in && s.score >= least {
+			if s.in && !m.ended(&s) && s.score >= least {
 				all = append(all, s.row)
 			}
 		}

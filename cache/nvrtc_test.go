@@ -20,7 +20,7 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 			if j != i%3 && !testenv.Long() {
 				continue
 			}
-			c := &core{cfg: config{keyBytes: w[0], valueBytes: w[1], policy: policies[i%4]}}
+			c := &core{cfg: config{keyBytes: w[0], valueBytes: w[1], policy: policies[i%4], expires: i%3 == 0}}
 			c.opts.group = c.group(true)
 			t.Run(fmt.Sprintf("%d+%d %s", w[0], w[1], arch), func(t *testing.T) {
 				testenv.Turn(t)

@@ -3,6 +3,7 @@ package cache
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/tabletest"
@@ -23,6 +24,12 @@ func TestPlantedDefectsAreFound(t *testing.T) {
 			return churn(d, Options{Capacity: 40, Policy: p}, seed, 60, 200, 120)
 		}
 	}
+	timed := func(seed uint64) error {
+		d, err := device.Open("cpu")
+		must(t, err)
+		defer d.Close()
+		return churn[uint64, uint64](d, Options{Capacity: 40, TimeToLive: 1500 * time.Millisecond}, seed, 60, 100, 120)
+	}
 	stressed := func(p Policy, group int, churn func(*device.Device, Options, uint64, int, int, int) error) func(seed uint64) error {
 		return func(seed uint64) error { return underStress(churn, p, group, seed) }
 	}
@@ -39,7 +46,7 @@ func TestPlantedDefectsAreFound(t *testing.T) {
 		{
 			"a bucket is locked by one lane at a time, but chosen in before", &kernelsCU, stressed(LFU, 4, churn[uint64, [16]uint32]),
 			"bool got = busy && lock<false>(h.bucket, version);\n            if (got) x",
-			"if (busy) x = choose<C>(h, load_relaxed(version_at(h.bucket)), k, score);\n            bool got = busy && lock<false>(h.bucket, version);\n            if (false) x",
+			"if (busy) x = choose<C>(h, load_relaxed(version_at(h.bucket)), k, score, p.time);\n            bool got = busy && lock<false>(h.bucket, version);\n            if (false) x",
 		},
 		{
 			"an evicted pair is still found", &cacheCUH, alone(LRU, churn[uint64, uint64]),
@@ -48,7 +55,7 @@ func TestPlantedDefectsAreFound(t *testing.T) {
 		},
 		{
 			"an erased pair is still found", &kernelsCU, alone(LRU, churn[uint64, uint64]),
-			"if (slot < WAYS) store_relaxed(tag_at(h.bucket, slot), (u8)0);", "",
+			"if (there) store_relaxed(tag_at(h.bucket, x.slot), (u8)0);", "",
 		},
 		{
 			"a tag that matches stands for the key", &cacheCUH, alone(LFU, churn[uint32, uint32]),
@@ -57,6 +64,18 @@ func TestPlantedDefectsAreFound(t *testing.T) {
 		{
 			"an evicted pair keeps its tag", &cacheCUH, alone(LRU, churn[uint32, uint32]),
 			"if (x.fate != UPDATES) store_relaxed(tag_at", "if (x.fate == ADDS) store_relaxed(tag_at",
+		},
+		{
+			"a pair that has ended is found", &cacheCUH, timed,
+			"over = ended<C>(h.bucket, i, time);", "over = false;",
+		},
+		{
+			"a pair that has ended is not the first to go", &cacheCUH, timed,
+			"if (ended<C>(h.bucket, x.slot, time)) return x;", ";",
+		},
+		{
+			"a pair that is replaced ends when it would have", &cacheCUH, timed,
+			"        store_relaxed(expiry_at<C>(h.bucket, x.slot), expiry);", "        if (x.fate != UPDATES) store_relaxed(expiry_at<C>(h.bucket, x.slot), expiry);",
 		},
 		{
 			"pairs of equal scores do not go in turn", &cacheCUH, alone(LFU, churn[uint64, uint64]),

@@ -21,13 +21,13 @@ func (c *core) checkBatch(n, values, scores int) error {
 }
 
 // insert brings a batch of Go slices.
-func (c *core) insert(n int, keys, values, scores frame.Column) error {
+func (c *core) insert(n int, keys, values, scores, lives frame.Column) error {
 	if err := c.keep(); err != nil {
 		return err
 	}
-	return c.frame.Batch(n, []frame.Column{keys, values, scores}, func(st *device.Stream, _, n int, addr []uint64) error {
+	return c.frame.Batch(n, []frame.Column{keys, values, scores, lives}, func(st *device.Stream, _, n int, addr []uint64) error {
 		return c.frame.Writing(st, func(st *device.Stream) error {
-			return c.put(st, putParams{Keys: addr[0], Values: addr[1], Scores: addr[2], N: uint64(n)})
+			return c.put(st, putParams{Keys: addr[0], Values: addr[1], Scores: addr[2], Lives: addr[3], N: uint64(n)})
 		})
 	})
 }
@@ -176,7 +176,7 @@ func (h *handle) Stats() (s Stats, err error) {
 		k := &c.counters.Seen
 		s = Stats{
 			Stats: table.Stats{Len: int(k.live()), Capacity: int(c.slots()), Bytes: int64(c.mem.Len()), MaxProbes: 1},
-			Hits:  k.Hits, Misses: k.Misses, Added: k.Added, Updated: k.Updated, Evictions: k.Evicted, Refused: k.Refused, Clock: c.clock,
+			Hits:  k.Hits, Misses: k.Misses, Added: k.Added, Updated: k.Updated, Evictions: k.Evicted, Refused: k.Refused, Expired: k.Renewed + k.Swept, Clock: c.clock,
 		}
 		c.frame.Tell(&s.Stats, nil) // every look-up reads one bucket
 		if k.live() > 0 {

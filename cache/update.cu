@@ -13,7 +13,7 @@ typedef tile<1, true> Tile;
 WARPMAP_KERNEL(update, putParams) {
     Tile g;
     const Table& t = p.table;
-    u64 added = 0, updated = 0, evicted = 0, refused = 0;
+    u64 added = 0, updated = 0, renewed = 0, evicted = 0, refused = 0;
     FOR_EACH_ITEM_BY(Tile, i, p.n) {
         bool busy = i < p.n;
         C::key k = busy ? input_key<C>(p.keys, i) : 0;
@@ -26,12 +26,13 @@ WARPMAP_KERNEL(update, putParams) {
                 pause();
                 continue;
             }
-            Place<C> x = choose<C>(h, version, k, score);
+            Place<C> x = choose<C>(h, version, k, score, p.time);
             if (x.fate == UPDATES) v = (C::value)merged((number_bits)value_of<C>(x.old), (number_bits)v);
-            settle<C, false>(h, x, k, v, score, false, (u32)p.now);
+            settle<C, false>(h, x, k, v, score, false, (u32)p.now, expiry_of<C>(p.time, p.life, 0, i));
             unlock(h.bucket, version);
             added += x.fate == ADDS;
             updated += x.fate == UPDATES;
+            renewed += x.fate == RENEWS;
             evicted += x.fate == EVICTS;
             refused += x.fate == IS_REFUSED;
             busy = false;
@@ -39,6 +40,7 @@ WARPMAP_KERNEL(update, putParams) {
     }
     count_into(&counters(t)->added, added);
     count_into(&counters(t)->updated, updated);
+    count_into(&counters(t)->renewed, renewed);
     count_into(&counters(t)->evicted, evicted);
     count_into(&counters(t)->refused, refused);
 }
