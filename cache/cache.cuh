@@ -1,5 +1,5 @@
-// A cache on the device: what is done in a bucket. Layout and invariants are in doc.go, the layout's numbers in layout.go
-// (they reach this file through layout.h). C is a cache's config.
+// A cache on the device: what is done in a bucket. Layout and invariants are in doc.go, the layout's numbers in
+// layout.go (they reach this file through layout.h). C is a cache's config.
 #pragma once
 #include "items.cuh"
 #include "layout.h"
@@ -65,7 +65,8 @@ __device__ __forceinline__ u32 matches(u128 head, u8 tag) {
 }
 
 // Whether the pair in a slot has ended; in a cache without times none has.
-template <class C> __device__ __forceinline__ u32* expiry_at(u64 bucket, u32 i) { return at<u32>(bucket + C::EXPIRY) + i; }
+template <class C> __device__ __forceinline__ u32* expiry_at(u64 bucket,
+    u32 i) { return at<u32>(bucket + C::EXPIRY) + i; }
 template <class C> __device__ __forceinline__ bool ended(u64 bucket, u32 i, u64 time) {
     if constexpr (C::EXPIRES) return load_relaxed(expiry_at<C>(bucket, i)) <= time;
     else return false;
@@ -80,7 +81,8 @@ template <class C> __device__ __forceinline__ u32 expiry_of(u64 time, u64 life, 
 
 // slot_of gives the key's slot and its word, or WAYS. With READERS, whoever sees a new end sees the new word.
 template <class C, bool READERS>
-__device__ __forceinline__ u32 slot_of(const Home<C>& h, u128 head, typename C::key k, typename C::word& w, u64 time, bool& over) {
+__device__ __forceinline__ u32 slot_of(const Home<C>& h, u128 head, typename C::key k, typename C::word& w, u64 time,
+    bool& over) {
     for (u32 m = matches(head, h.tag); m; m &= m - 1) {
         u32 i = (u32)lowest_bit(m);
         over = ended<C>(h.bucket, i, time);
@@ -91,8 +93,8 @@ __device__ __forceinline__ u32 slot_of(const Home<C>& h, u128 head, typename C::
     return WAYS;
 }
 
-// touch notes that a pair was used. A score that is right already is not written: a pair that a whole batch asks for has
-// its line written once. Counts end before they overflow.
+// touch notes that a pair was used. A score that is right already is not written: a pair that a whole batch asks for
+// has its line written once. Counts end before they overflow.
 template <class C> __device__ __forceinline__ void touch(u32* score, u32 now) {
     if constexpr (C::POLICY == CACHE_SCORED) return;
     u32 s = load_relaxed(score);
@@ -100,11 +102,10 @@ template <class C> __device__ __forceinline__ void touch(u32* score, u32 now) {
         if (s != now) store_relaxed(score, now);
     } else if (s < CACHE_MOST_COUNT) add(score, 1u);
 }
-// new_score is that of a pair that comes in.
+// new_score is that of a pair that comes in. Pairs that come back from a file have scores whatever the policy.
 template <class C> __device__ __forceinline__ u32 new_score(u32 now, u64 scores, u64 i) {
-    if constexpr (C::POLICY == CACHE_LRU) return now;
-    else if constexpr (C::POLICY == CACHE_SCORED) return scores ? load_readonly(at<u32>(scores) + i) : 0;
-    else return 1;
+    if (scores) return load_readonly(at<u32>(scores) + i);
+    return C::POLICY == CACHE_LRU ? now : C::POLICY == CACHE_SCORED ? 0 : 1;
 }
 
 // What becomes of a pair that is put.
@@ -115,8 +116,8 @@ template <class C> struct Place {
     typename C::word old; // in the slot
 };
 
-// lock takes a bucket, once: it does not wait. Whoever has it makes the version odd until unlock. With READERS, those who
-// look up without the lock see the odd version before they see a change.
+// lock takes a bucket, once: it does not wait. Whoever has it makes the version odd until unlock. With READERS, those
+// who look up without the lock see the odd version before they see a change.
 template <bool READERS> __device__ __forceinline__ bool lock(u64 bucket, u32& version) {
     version = or_acquire(version_at(bucket), 1u);
     bool got = !(version & 1);
@@ -125,9 +126,11 @@ template <bool READERS> __device__ __forceinline__ bool lock(u64 bucket, u32& ve
 }
 __device__ __forceinline__ void unlock(u64 bucket, u32 version) { store_release(version_at(bucket), version + 2); }
 
-// choose finds the place of a pair in its bucket, which is locked: the slot of its key, else an empty one, else that of a
-// pair that has ended, else that of the least score. Of equal scores that is the next from a slot on that moves with each change, so that they go in turn.
-template <class C> __device__ __forceinline__ Place<C> choose(const Home<C>& h, u32 version, typename C::key k, u32 score, u64 time) {
+// choose finds the place of a pair in its bucket, which is locked: the slot of its key, else an empty one, else that
+// of a pair that has ended, else that of the least score. Of equal scores that is the next from a slot on that moves
+// with each change, so that they go in turn.
+template <class C> __device__ __forceinline__ Place<C> choose(const Home<C>& h, u32 version, typename C::key k,
+    u32 score, bool scored, u64 time) {
     Place<C> x;
     u128 head = load_head(h.bucket);
     bool over = false;
@@ -158,7 +161,7 @@ template <class C> __device__ __forceinline__ Place<C> choose(const Home<C>& h, 
         }
     }
     x.score = least;
-    x.fate = C::POLICY == CACHE_SCORED && score < least ? IS_REFUSED : EVICTS;
+    x.fate = (C::POLICY == CACHE_SCORED || scored) && score < least ? IS_REFUSED : EVICTS;
     if (x.fate == EVICTS) x.old = load_relaxed(word_at<C>(h.bucket, x.slot));
     return x;
 }
@@ -173,9 +176,11 @@ template <class C> __device__ __forceinline__ Place<C> choose_to_erase(const Hom
     return x;
 }
 
-// settle writes the pair's word, its tag and its score to its place. A pair that is there and gets no new score keeps its own. With READERS, whoever sees the tag sees the word.
+// settle writes the pair's word, its tag and its score to its place. A pair that is there and gets no new score keeps
+// its own. With READERS, whoever sees the tag sees the word.
 template <class C, bool READERS>
-__device__ __forceinline__ void settle(const Home<C>& h, const Place<C>& x, typename C::key k, typename C::value v, u32 score, bool scored, u32 now, u32 expiry) {
+__device__ __forceinline__ void settle(const Home<C>& h, const Place<C>& x, typename C::key k, typename C::value v,
+    u32 score, bool scored, u32 now, u32 expiry) {
     if (x.fate == IS_REFUSED) return;
     store_relaxed(word_at<C>(h.bucket, x.slot), word_of<C>(k, v));
     if constexpr (C::EXPIRES) {
@@ -198,21 +203,23 @@ template <class C> __device__ __forceinline__ void paired_output(u64 values, u64
         if (values) at<typename C::value>(values)[i] = v;
 }
 // And where they have one that lies apart, or 0.
-template <class C> __device__ __forceinline__ u64 row_at(u64 column, u64 i) { return column ? column + i * C::VALUE_BYTES : 0; }
+template <class C> __device__ __forceinline__ u64 row_at(u64 column,
+    u64 i) { return column ? column + i * C::VALUE_BYTES : 0; }
 
 // Values that lie apart are copied by all lanes of a tile, one value after the other. All lanes must come. A piece is
 // always copied by the same lane, so that what it reads it may write next.
-template <class C, class Tile, class Copy> __device__ __forceinline__ void copy_each(Tile g, u64 from, u64 to, Copy copy) {
-    constexpr u32 PIECES = C::VALUE_BYTES / sizeof(typename C::piece);
+template <class C, class Tile, class Copy, class Piece = typename C::piece>
+__device__ __forceinline__ void copy_each(Tile g, u64 from, u64 to, Copy copy, Piece = Piece{}) {
+    constexpr u32 PIECES = C::VALUE_BYTES / sizeof(Piece);
 #pragma unroll 1
     for (int j = 0; j < Tile::LANES; j++) {
         u64 a = g.shuffle(from, j), b = g.shuffle(to, j);
         if (!a || !b) continue;
-        for (u32 n = (u32)g.rank(); n < PIECES; n += Tile::LANES) copy(at<typename C::piece>(a) + n, at<typename C::piece>(b) + n);
+        for (u32 n = (u32)g.rank(); n < PIECES; n += Tile::LANES) copy(at<Piece>(a) + n, at<Piece>(b) + n);
     }
 }
-// copy_in copies from a column of a batch to the cache, copy_out to a column from the cache, and copy_over from column to
-// column. Where an address is 0, nothing is copied.
+// copy_in copies from a column of a batch to the cache, copy_out to a column from the cache, and copy_over from column
+// to column. Where an address is 0, nothing is copied.
 template <class C, class Tile> __device__ __forceinline__ void copy_in(Tile g, u64 from, u64 to) {
     typedef typename C::piece piece;
     copy_each<C>(g, from, to, [](const piece* a, piece* b) { store_relaxed(b, load_readonly(a)); });
@@ -224,6 +231,10 @@ template <class C, class Tile> __device__ __forceinline__ void copy_out(Tile g, 
 template <class C, class Tile> __device__ __forceinline__ void copy_over(Tile g, u64 from, u64 to) {
     typedef typename C::piece piece;
     copy_each<C>(g, from, to, [](const piece* a, piece* b) { *b = load_readonly(a); });
+}
+// copy_to_record does what copy_out does, to where a row need not be aligned to a piece.
+template <class C, class Tile> __device__ __forceinline__ void copy_to_record(Tile g, u64 from, u64 to) {
+    copy_each<C>(g, from, to, [](const u32* a, u32* b) { *b = load_relaxed(a); }, (u32)0);
 }
 // copy_zero makes a row of a column all zeros.
 template <class C, class Tile> __device__ __forceinline__ void copy_zero(Tile g, u64 to) {

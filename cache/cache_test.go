@@ -46,7 +46,8 @@ type rig[K any, V comparable] struct {
 	mask  uint64       // of a key's bits
 	next  uint32       // number
 	known map[V]uint32 // the numbers of values so far
-	// exact: lanes come in order, as one does on the CPU device. Else the model is brought up to date with what came out.
+	// exact: lanes come in order, as one does on the CPU device. Else the model is brought up to date with what came
+	// out.
 	exact bool
 	at    time.Duration // since the cache was made
 }
@@ -58,7 +59,8 @@ func newRig[K any, V comparable](d *device.Device, o Options, seed uint64) (*rig
 		return nil, err
 	}
 	info := d.Info()
-	r := &rig[K, V]{m: m, model: newModel(m.core), rng: rand.New(rand.NewPCG(seed, 3)), mask: 1<<(8*m.core.cfg.keyBytes-1)<<1 - 1,
+	r := &rig[K, V]{m: m, model: newModel(m.core), rng: rand.New(rand.NewPCG(seed, 3)),
+		mask:  1<<(8*m.core.cfg.keyBytes-1)<<1 - 1,
 		known: map[V]uint32{}, exact: !info.CUDA() && !info.Stress}
 	m.core.since = func() time.Duration { return r.at }
 	r.model.life = uint64(ticksOf(o.TimeToLive))
@@ -210,8 +212,8 @@ func (r *rig[K, V]) find(keys []uint64, quiet bool) error {
 	return nil
 }
 
-// mixed runs operations of all kinds; or finds keys or inserts them, which is given as insert-new alone. Under stress, of
-// a key that comes more than once nothing is known but what the histories of TestHistories tell.
+// mixed runs operations of all kinds; or finds keys or inserts them, which is given as insert-new alone. Under stress,
+// of a key that comes more than once nothing is known but what the histories of TestHistories tell.
 func (r *rig[K, V]) mixed(keys []uint64, give bool) error {
 	if !r.exact { // each key once, and one of a bucket, so that there is one order
 		var some []uint64
@@ -248,7 +250,8 @@ func (r *rig[K, V]) mixed(keys []uint64, give bool) error {
 			x = r.values(want[i : i+1])[0]
 		}
 		if results[i] != x || !give && status[i] != told[i] || give && added[i] != (told[i] == table.Added) {
-			return fmt.Errorf("%v of key %#x: %v, %v, %t; want %v, %v", ops[i], keys[i], results[i], status[i], added[i], x, told[i])
+			return fmt.Errorf("%v of key %#x: %v, %v, %t; want %v, %v", ops[i], keys[i], results[i], status[i],
+				added[i], x, told[i])
 		}
 	}
 	if r.exact {
@@ -326,8 +329,10 @@ func (r *rig[K, V]) verify() error {
 		leastScore = slices.MinFunc(want, func(a, b row) int { return int(a.score) - int(b.score) }).score
 	}
 	n := r.model.n
-	told := [...]uint64{s.Hits, s.Misses, s.Added - s.Updated, s.Evictions, s.Refused, uint64(s.LeastScore), uint64(s.Clock), uint64(s.Len)}
-	expected := [...]uint64{n.Hits, n.Misses, n.Added - n.Updated, n.Evicted, n.Refused, uint64(leastScore), uint64(r.model.clock), uint64(len(want))}
+	told := [...]uint64{s.Hits, s.Misses, s.Added - s.Updated, s.Evictions, s.Refused, uint64(s.LeastScore),
+		uint64(s.Clock), uint64(s.Len)}
+	expected := [...]uint64{n.Hits, n.Misses, n.Added - n.Updated, n.Evicted, n.Refused, uint64(leastScore),
+		uint64(r.model.clock), uint64(len(want))}
 	if !r.exact {
 		told[2], told[3], told[4], expected[2], expected[3], expected[4] = 0, 0, 0, 0, 0, 0
 	}
@@ -403,7 +408,8 @@ func (b *modelBucket) empty() *modelSlot {
 var policies = []Policy{LRU, LFU, Aged, Scored}
 
 // every is a churn for each layout of a bucket, with the policies in turn.
-func every(t *testing.T, run func(t *testing.T, i int, name string, churn func(d *device.Device, o Options, seed uint64, steps, batch, universe int) error)) {
+func every(t *testing.T, run func(t *testing.T, i int, name string, churn func(d *device.Device, o Options,
+	seed uint64, steps, batch, universe int) error)) {
 	for i, c := range []struct {
 		name  string
 		churn func(d *device.Device, o Options, seed uint64, steps, batch, universe int) error
@@ -432,7 +438,8 @@ func TestCacheIsItsModel(t *testing.T) {
 	for _, name := range []string{"cpu", "cuda:0"} {
 		t.Run(name, func(t *testing.T) {
 			d := open(t, name)
-			every(t, func(t *testing.T, i int, _ string, churn func(*device.Device, Options, uint64, int, int, int) error) {
+			every(t, func(t *testing.T, i int, _ string, churn func(*device.Device, Options, uint64, int, int,
+				int) error) {
 				testenv.Turn(t) // each layout and policy is compiled for itself
 				for j, p := range policies {
 					if j != i%4 && !(testenv.Long() && j == (i+1)%4) {
@@ -440,7 +447,8 @@ func TestCacheIsItsModel(t *testing.T) {
 					}
 					for seed := range uint64(testenv.Seeds(16)) {
 						must(t, churn(d, Options{Capacity: 40, Policy: p}, seed, 60, 200, 120))
-						must(t, churn(d, Options{Capacity: 40, Policy: p, TimeToLive: 1500 * time.Millisecond, Lives: seed%2 == 0}, seed, 60, 100, 120))
+						must(t, churn(d, Options{Capacity: 40, Policy: p, TimeToLive: 1500 * time.Millisecond,
+							Lives: seed%2 == 0}, seed, 60, 100, 120))
 						must(t, churn(d, Options{Bytes: 100_000, Policy: p, Hash: int(seed) % 4}, seed, 20, 500, 1000))
 					}
 				}
@@ -458,7 +466,8 @@ func TestStress(t *testing.T) {
 	})
 }
 
-func underStress(churn func(*device.Device, Options, uint64, int, int, int) error, p Policy, group int, seed uint64) error {
+func underStress(churn func(*device.Device, Options, uint64, int, int, int) error, p Policy, group int,
+	seed uint64) error {
 	d, err := device.Open("cpu", device.WithStress(seed))
 	if err != nil {
 		return err

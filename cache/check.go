@@ -8,8 +8,8 @@ import (
 	"github.com/warpmap/warpmap/kernel"
 )
 
-// Check downloads the cache and checks the invariants that the package's comment lists. It is slow: use it in tests, or if
-// you suspect a fault.
+// Check downloads the cache and checks the invariants that the package's comment lists. It is slow: use it in tests,
+// or if you suspect a fault.
 func (h *handle) Check() error {
 	c := h.core
 	return c.frame.Inspect(c.look, func() device.Slice[byte] { return c.mem }, c.checkImage)

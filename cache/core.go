@@ -81,11 +81,15 @@ func (o *Options) complete(cfg *config) (buckets int64, err error) {
 	case o.Hash < 0 || o.Hash > 3:
 		return 0, fmt.Errorf("cache: hash function %d (see package kernel)", o.Hash)
 	case o.Capacity < 0 || o.Capacity > 1<<46 || o.Bytes < 0:
-		return 0, fmt.Errorf("cache: a capacity of %d pairs, and %d bytes (want 0 to 2⁴⁶ pairs, and no negative bytes)", o.Capacity, o.Bytes)
+		return 0,
+			fmt.Errorf("cache: a capacity of %d pairs, and %d bytes (want 0 to 2⁴⁶ pairs, and no negative bytes)",
+				o.Capacity, o.Bytes)
 	case (o.Capacity == 0) == (o.Bytes == 0):
-		return 0, fmt.Errorf("cache: a capacity of %d pairs, and %d bytes (want one of them: a cache never grows)", o.Capacity, o.Bytes)
+		return 0, fmt.Errorf("cache: a capacity of %d pairs, and %d bytes (want one of them: a cache never grows)",
+			o.Capacity, o.Bytes)
 	case o.Bytes > 0 && o.Bytes < each:
-		return 0, fmt.Errorf("cache: %s have no room for a bucket of %d pairs, which takes %s", device.Bytes(o.Bytes), ways, device.Bytes(each))
+		return 0, fmt.Errorf("cache: %s have no room for a bucket of %d pairs, which takes %s", device.Bytes(o.Bytes),
+			ways, device.Bytes(each))
 	}
 	for o.Seed == 0 {
 		o.Seed = rand.Uint64()
@@ -136,8 +140,9 @@ func (c *core) group(cuda bool) int {
 // program is the cache's kernels with the given translation unit.
 func (c *core) program(name, main string) *device.Program {
 	return &device.Program{
-		Name:    name,
-		Files:   []device.File{{Name: name + ".cu", Text: main}, {Name: "cache.cuh", Text: cacheCUH}, {Name: "config.h", Text: c.cfg.header()}},
+		Name: name,
+		Files: []device.File{{Name: name + ".cu", Text: main}, {Name: "cache.cuh", Text: cacheCUH},
+			{Name: "config.h", Text: c.cfg.header()}},
 		Defines: append(defines(), device.Define{Name: "CACHE_GROUP", Value: c.opts.group}),
 		Layouts: layouts(),
 	}
@@ -149,8 +154,10 @@ func (c *core) compile() error {
 		return err
 	}
 	k := &c.kernel
-	err = errors.Join(device.Bind(m, "find", &k.find), device.Bind(m, "erase", &k.erase), device.Bind(m, "put", &k.put), device.Bind(m, "mixed", &k.mixed),
-		device.Bind(m, "export_pairs", &k.export), device.Bind(m, "measure", &k.measure), device.Bind(m, "lower", &k.lowered), device.Bind(m, "sweep", &k.sweep))
+	err = errors.Join(device.Bind(m, "find", &k.find), device.Bind(m, "erase", &k.erase), device.Bind(m, "put",
+		&k.put), device.Bind(m, "mixed", &k.mixed),
+		device.Bind(m, "export_pairs", &k.export), device.Bind(m, "measure", &k.measure), device.Bind(m, "lower",
+			&k.lowered), device.Bind(m, "sweep", &k.sweep))
 	return errors.Join(err, device.Ahead(k.find, k.put))
 }
 
@@ -255,7 +262,8 @@ func (c *core) keep() error {
 // finding queues look-ups.
 func (c *core) finding(quiet uint64) func(*device.Stream, frame.Rows) error {
 	return func(st *device.Stream, b frame.Rows) error {
-		p := findParams{Table: c.t, Keys: b.Keys, Values: b.Values, Found: b.Flags, N: uint64(b.N), Quiet: quiet, Time: c.time()}
+		p := findParams{Table: c.t, Keys: b.Keys, Values: b.Values, Found: b.Flags, N: uint64(b.N), Quiet: quiet,
+			Time: c.time()}
 		if quiet == 0 {
 			p.Now = c.tick(b.N)
 		}
@@ -264,7 +272,8 @@ func (c *core) finding(quiet uint64) func(*device.Stream, frame.Rows) error {
 }
 
 func (c *core) erase(st *device.Stream, b frame.Rows) error {
-	return c.kernel.erase.Launch(st, c.grid(b.N), &findParams{Table: c.t, Keys: b.Keys, Found: b.Flags, N: uint64(b.N), Time: c.time()})
+	return c.kernel.erase.Launch(st, c.grid(b.N), &findParams{Table: c.t, Keys: b.Keys, Found: b.Flags,
+		N: uint64(b.N), Time: c.time()})
 }
 
 // put queues inserts. The parameters come with what the batch is.
@@ -298,8 +307,10 @@ func (c *core) each(st *device.Stream, k device.Kernel[slotsParams], p slotsPara
 // exporting is how pairs are given out: by ranges of buckets.
 func (c *core) exporting(st *device.Stream) (frame.Exporter, error) {
 	live, err := c.look(st)
-	return frame.Exporter{Slots: int64(c.t.Count), Live: live, Export: func(st *device.Stream, r frame.Range) (int64, error) {
-		n, err := c.each(st, c.kernel.export, slotsParams{First: uint64(r.First), N: uint64(r.Slots), Keys: r.Keys, Values: r.Values, Limit: uint64(r.Limit)})
+	return frame.Exporter{Slots: int64(c.t.Count), Live: live, Export: func(st *device.Stream, r frame.Range) (int64,
+		error) {
+		n, err := c.each(st, c.kernel.export, slotsParams{First: uint64(r.First), N: uint64(r.Slots), Keys: r.Keys,
+			Values: r.Values, Limit: uint64(r.Limit)})
 		return int64(n), err
 	}}, err
 }

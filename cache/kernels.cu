@@ -44,7 +44,8 @@ WARPMAP_KERNEL(find, findParams) {
 // Counts are what lanes count of a batch.
 struct Counts {
     u64 hits, misses, added, updated, renewed, evicted, refused, erased;
-    __device__ __forceinline__ Counts() : hits(0), misses(0), added(0), updated(0), renewed(0), evicted(0), refused(0), erased(0) {}
+    __device__ __forceinline__ Counts() : hits(0), misses(0), added(0), updated(0), renewed(0), evicted(0),
+        refused(0), erased(0) {}
     // An insert-new looks up, too.
     __device__ __forceinline__ void count(u32 op, Fate x) {
         if (op == CACHE_FIND || op == CACHE_INSERT_NEW) {
@@ -79,13 +80,14 @@ WARPMAP_KERNEL(put, putParams) {
         bool busy = i < p.n;
         key k = busy ? input_key<C>(p.keys, i) : 0;
         value v = busy ? paired_input<C>(p.values, i) : value{};
-        u32 score = busy ? new_score<C>((u32)p.now, p.scores, i) : 0, expiry = busy ? expiry_of<C>(p.time, p.life, p.lives, i) : 0;
+        u32 score = busy ? new_score<C>((u32)p.now, p.scores, i) : 0;
+        u32 expiry = busy ? expiry_of<C>(p.time, p.life, p.lives, i) : 0;
         Home<C> h(t, k);
         while (g.any_of_all(busy)) {
             u32 version = 0;
             Place<C> x{};
             bool got = busy && lock<false>(h.bucket, version);
-            if (got) x = choose<C>(h, version, k, score, p.time);
+            if (got) x = choose<C>(h, version, k, score, p.scores != 0, p.time);
             bool out = got && p.out_count && (x.fate == EVICTS || x.fate == IS_REFUSED);
             u64 to = append(at<u64>(p.out_count), out);
             if (out) {
@@ -103,7 +105,8 @@ WARPMAP_KERNEL(put, putParams) {
                 copy_in<C>(g, in, place);
             }
             if (got) settle<C, false>(h, x, k, v, score, p.scores != 0, (u32)p.now, expiry);
-            if (!C::PAIRED && Tile::LANES > 1) g.sync(); // what the other lanes wrote comes before the lock is given back
+            // what the other lanes wrote comes before the lock is given back
+            if (!C::PAIRED && Tile::LANES > 1) g.sync();
             if (got) {
                 unlock(h.bucket, version);
                 counts.count(CACHE_INSERT, x.fate);
@@ -139,8 +142,8 @@ WARPMAP_KERNEL(erase, findParams) {
     count_into(&counters(p.table)->erased, erased);
 }
 
-// The operations of a batch beside one another, or one operation on all keys. A look-up takes no lock: see "Concurrency" in
-// doc.go. Where p.give is 1, an insert-new gives the value that its key then has.
+// The operations of a batch beside one another, or one operation on all keys. A look-up takes no lock: see
+// "Concurrency" in doc.go. Where p.give is 1, an insert-new gives the value that its key then has.
 WARPMAP_KERNEL(mixed, mixedParams) {
     Tile g;
     const Table& t = p.table;
@@ -168,21 +171,24 @@ WARPMAP_KERNEL(mixed, mixedParams) {
                 bool over = false;
                 if (got) x.slot = slot_of<C, true>(h, head, k, x.old, p.time, over);
                 if (x.slot < WAYS && !over) x.fate = UPDATES;
-            } else if (got && puts) x = choose<C>(h, version, k, score, p.time);
+            } else if (got && puts) x = choose<C>(h, version, k, score, false, p.time);
             else if (got && op == CACHE_DELETE) x = choose_to_erase<C>(h, k, p.time);
             bool there = got && x.fate == UPDATES;
             bool writes = puts && got && x.fate != IS_REFUSED && !(there && op == CACHE_INSERT_NEW);
             bool tells = got && (reads ? there : op == CACHE_INSERT_NEW && p.give);
             if constexpr (!C::PAIRED) {
-                if (Tile::LANES > 1) g.sync(); // the other lanes come behind the owner's lock, or its look at the version
-                u64 in = puts ? row_at<C>(p.values, i) : 0, place = got && x.slot < WAYS ? value_at<C>(t, h.number, x.slot) : 0;
+                // the other lanes come behind the owner's lock, or its look at the version
+                if (Tile::LANES > 1) g.sync();
+                u64 in = puts ? row_at<C>(p.values, i) : 0;
+                u64 place = got && x.slot < WAYS ? value_at<C>(t, h.number, x.slot) : 0;
                 copy_out<C>(g, there ? place : 0, tells ? result : 0);
                 copy_over<C>(g, there ? 0 : in, tells ? result : 0);
                 copy_in<C>(g, in, writes ? place : 0);
                 copy_zero<C>(g, got && !tells ? result : 0);
                 fence_acq_rel(); // before the version is looked at again
                 if (Tile::LANES > 1) g.sync();
-                if (reads && got) got = load_relaxed(version_at(h.bucket)) == version; // else it read in the middle of a change
+                // else it read in the middle of a change
+                if (reads && got) got = load_relaxed(version_at(h.bucket)) == version;
             }
             if (got) {
                 if (tells) v = there ? value_of<C>(x.old) : v;
@@ -207,6 +213,9 @@ WARPMAP_KERNEL(mixed, mixedParams) {
     n.end(counters(t));
 }
 
+// A record is a value, its score and the ticks that it has left: 0 for ever.
+#define CACHE_RECORD (C::VALUE_BYTES + 8)
+
 // A slot to a lane. Pairs beyond the limit are counted, and not written.
 WARPMAP_KERNEL(export_pairs, slotsParams) {
     Tile g;
@@ -224,9 +233,20 @@ WARPMAP_KERNEL(export_pairs, slotsParams) {
             word w = load_relaxed(word_at<C>(bucket, slot));
             if (p.keys) at<key>(p.keys)[to] = key_of<C>(w);
             if (p.scores) at<u32>(p.scores)[to] = score;
+            if (p.records) {
+                u32 end = C::EXPIRES ? load_relaxed(expiry_at<C>(bucket, slot)) : ~0u;
+                u32* more = at<u32>(p.records + to * CACHE_RECORD + C::VALUE_BYTES);
+                more[0] = score;
+                more[1] = end == ~0u ? 0 : end > p.time ? end - (u32)p.time : 1;
+                if (C::PAIRED && C::VALUE_BYTES > 0) *at<value>(p.records + to * CACHE_RECORD) = value_of<C>(w);
+            }
             paired_output<C>(p.values, to, value_of<C>(w));
         }
-        if constexpr (!C::PAIRED) copy_out<C>(g, on ? value_at<C>(p.table, number, slot) : 0, on ? row_at<C>(p.values, to) : 0);
+        if constexpr (!C::PAIRED) {
+            u64 from = on ? value_at<C>(p.table, number, slot) : 0;
+            copy_out<C>(g, from, on ? row_at<C>(p.values, to) : 0);
+            copy_to_record<C>(g, from, on && p.records ? p.records + to * CACHE_RECORD : 0);
+        }
     }
 }
 

@@ -85,7 +85,8 @@ func (c config) header() string {
 	return fmt.Sprintf(`#pragma once
 #include "types.cuh"
 struct config {
-    static constexpr int KEY_BYTES = %d, VALUE_BYTES = %d, SLOT_BYTES = %d, BUCKET_BYTES = %d, HASH = %d, POLICY = %d, EXPIRY = %d;
+    static constexpr int KEY_BYTES = %d, VALUE_BYTES = %d, SLOT_BYTES = %d, BUCKET_BYTES = %d, HASH = %d, POLICY = %d,
+    	EXPIRY = %d;
     static constexpr bool PAIRED = %t, EXPIRES = %t;
     typedef bits_of<KEY_BYTES>::type key;
     typedef bits_of<SLOT_BYTES>::type word;
@@ -156,8 +157,8 @@ type putParams struct {
 	OutScores uint64
 }
 
-// mixedParams are the parameters of mixed: see frame.MixedRows. Ops may be 0: then Op is done to all keys. Results, Status and
-// Added may be 0.
+// mixedParams are the parameters of mixed: see frame.MixedRows. Ops may be 0: then Op is done to all keys. Results,
+// Status and Added may be 0.
 type mixedParams struct {
 	Table   Table
 	Ops     uint64
@@ -189,17 +190,20 @@ type slotsParams struct {
 	Keys   uint64
 	Values uint64
 	Scores uint64
-	Limit  uint64
-	Least  uint64
-	Time   uint64 // in ticks
-	Less   uint64 // what lower takes from each score
-	Shift  uint64 // how often lower halves each
+	// Records, where it is not 0, is where export writes values, each with its score and the ticks that it has left.
+	Records uint64
+	Limit   uint64
+	Least   uint64
+	Time    uint64 // in ticks
+	Less    uint64 // what lower takes from each score
+	Shift   uint64 // how often lower halves each
 }
 
 func defines() []device.Define {
 	return append(frame.StatusDefines(), []device.Define{
 		{Name: "CACHE_FIND", Value: uint8(table.OpFind)}, {Name: "CACHE_INSERT", Value: uint8(table.OpInsert)},
-		{Name: "CACHE_INSERT_NEW", Value: uint8(table.OpInsertNew)}, {Name: "CACHE_DELETE", Value: uint8(table.OpDelete)},
+		{Name: "CACHE_INSERT_NEW", Value: uint8(table.OpInsertNew)}, {Name: "CACHE_DELETE",
+			Value: uint8(table.OpDelete)},
 		{Name: "CACHE_WAYS", Value: ways}, {Name: "CACHE_HEAD", Value: headBytes},
 		{Name: "CACHE_TAGS", Value: tagsOffset}, {Name: "CACHE_SCORES", Value: scoresOffset},
 		{Name: "CACHE_MOST_COUNT", Value: fmt.Sprintf("%du", uint32(mostCount))},

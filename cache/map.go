@@ -40,8 +40,8 @@ type Options struct {
 	Bytes int64
 	// Policy says which pairs stay. The zero value is LRU.
 	Policy Policy
-	// TimeToLive is how long a pair is there from when it was inserted or replaced, at least, and a sixteenth of a second
-	// more at most. Zero means for ever. 8 years after a cache was made, its time stands still.
+	// TimeToLive is how long a pair is there from when it was inserted or replaced, at least, and a sixteenth of a
+	// second more at most. Zero means for ever. 8 years after a cache was made, its time stands still.
 	TimeToLive time.Duration
 	// Lives says that pairs may have a time to live of their own: see InsertFor.
 	Lives bool
@@ -53,18 +53,18 @@ type Options struct {
 	group int // of tests: lanes that copy a value; else as the device
 }
 
-// Cache is a table of fixed size that holds the pairs that are worth most. An insert never fails for want of room: a pair
-// of the same bucket goes instead. All operations take whole batches, as those of table.Map do, whose comment says what
-// holds of batches, streams, the order of calls, and errors. Every bit pattern of K can be a key. All methods are safe
-// for use by several goroutines.
+// Cache is a table of fixed size that holds the pairs that are worth most. An insert never fails for want of room: a
+// pair of the same bucket goes instead. All operations take whole batches, as those of table.Map do, whose comment
+// says what holds of batches, streams, the order of calls, and errors. Every bit pattern of K can be a key. All
+// methods are safe for use by several goroutines.
 type Cache[K, V any] struct{ handle }
 
-// New makes an empty cache on the device. K has 4 or 8 bytes. V has 4 bytes to 4,096, in steps of 4, or is struct{} for a
-// cache of keys alone. Cost: filling the memory. The first call of a method on a machine compiles its kernels.
+// New makes an empty cache on the device. K has 4 or 8 bytes. V has 4 bytes to 4,096, in steps of 4, or is struct{}
+// for a cache of keys alone. Cost: filling the memory. The first call of a method on a machine compiles its kernels.
 //
 // Errors: K or V of another width, or with pointers or padding; options out of range; *device.OutOfMemoryError. If
-// kernels must be compiled: device.ErrNoCompiler (CPU device) or device.ErrNoNVRTC (GPU), if there is nothing to compile
-// them with. A compiler's own words, in a *device.CompileError, come from the method that needs the kernel.
+// kernels must be compiled: device.ErrNoCompiler (CPU device) or device.ErrNoNVRTC (GPU), if there is nothing to
+// compile them with. A compiler's own words, in a *device.CompileError, come from the method that needs the kernel.
 func New[K, V any](d *device.Device, o Options) (*Cache[K, V], error) {
 	cfg, err := widths[K, V]()
 	if err != nil {
@@ -94,8 +94,8 @@ func (m *Cache[K, V]) InsertScored(keys []K, values []V, scores []uint32) error 
 	return c.insert(len(keys), frame.In(keys), frame.In(values), frame.In(scores), frame.In([]uint32(nil)))
 }
 
-// InsertFor does what Insert does, in a cache with Options.Lives, and says how long each pair is to be there. A life of 0
-// is the TimeToLive of the options. Errors: also lives below 0, and a cache without Lives.
+// InsertFor does what Insert does, in a cache with Options.Lives, and says how long each pair is to be there. A life
+// of 0 is the TimeToLive of the options. Errors: also lives below 0, and a cache without Lives.
 func (m *Cache[K, V]) InsertFor(keys []K, values []V, lives []time.Duration) error {
 	c := m.core
 	if err := c.checkBatch(len(keys), len(values), -1); err != nil {
@@ -108,8 +108,8 @@ func (m *Cache[K, V]) InsertFor(keys []K, values []V, lives []time.Duration) err
 	return c.insert(len(keys), frame.In(keys), frame.In(values), frame.In([]uint32(nil)), frame.In(ticks))
 }
 
-// Sweep removes the pairs whose time has ended, and returns how many. Look-ups do not find them anyway, and inserts take
-// their slots. But Len counts them until then. Cost: the heads of all buckets are read, and the times.
+// Sweep removes the pairs whose time has ended, and returns how many. Look-ups do not find them anyway, and inserts
+// take their slots. But Len counts them until then. Cost: the heads of all buckets are read, and the times.
 func (h *handle) Sweep() (n int, err error) {
 	c := h.core
 	err = c.frame.Writing(nil, func(st *device.Stream) error {
@@ -146,13 +146,16 @@ type Out[K, V any] struct {
 // another, with the value and the score that it had, and each pair of the batch that did not go in. scores may be the
 // zero Slice, and so may out's. A pair whose value was replaced did not go out. It queues its work and returns. Errors:
 // also an out that is too short.
-func (m *Cache[K, V]) InsertOutOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], scores device.Slice[uint32], out Out[K, V]) error {
+func (m *Cache[K, V]) InsertOutOn(st *device.Stream, keys device.Slice[K], values device.Slice[V],
+	scores device.Slice[uint32], out Out[K, V]) error {
 	c := m.core
-	if err := c.frame.Family.CheckNamedOn("values scores", c.frame.Device, st, keys, m.given(values), frame.Optional(scores)); err != nil {
+	if err := c.frame.Family.CheckNamedOn("values scores", c.frame.Device, st, keys, m.given(values),
+		frame.Optional(scores)); err != nil {
 		return err
 	}
 	o := outColumns{Keys: out.Keys, Values: out.Values, Scores: out.Scores, Count: out.Count}
-	return c.insertOn(st, putParams{Keys: keys.Addr(), Values: values.Addr(), Scores: scores.Addr(), N: uint64(keys.Len())}, o,
+	return c.insertOn(st, putParams{Keys: keys.Addr(), Values: values.Addr(), Scores: scores.Addr(),
+		N: uint64(keys.Len())}, o,
 		func(st *device.Stream) error { return out.Count.Fill(st, 0) })
 }
 
@@ -164,9 +167,10 @@ func (m *Cache[K, V]) given(values device.Slice[V]) frame.DeviceSlice {
 	return values
 }
 
-// InsertOut does what InsertScored does, and gives what went out: see InsertOutOn. It brings a million pairs at a time to
-// the device, in memory that it makes and frees.
-func (m *Cache[K, V]) InsertOut(keys []K, values []V, scores []uint32) (outKeys []K, outValues []V, outScores []uint32, err error) {
+// InsertOut does what InsertScored does, and gives what went out: see InsertOutOn. It brings a million pairs at a time
+// to the device, in memory that it makes and frees.
+func (m *Cache[K, V]) InsertOut(keys []K, values []V, scores []uint32) (outKeys []K, outValues []V,
+	outScores []uint32, err error) {
 	if err := m.core.checkBatch(len(keys), len(values), frame.OptionalLen(scores)); err != nil {
 		return nil, nil, nil, err
 	}
@@ -184,8 +188,8 @@ func (m *Cache[K, V]) InsertOut(keys []K, values []V, scores []uint32) (outKeys 
 }
 
 // Find writes each key's value, or the zero value, and whether it was found; values or found may be nil. What is found
-// counts as used. Cost a key: a read of the 64 bytes that its bucket begins with, and, if it is there, of its word, and of
-// its value where that lies apart; and a write of its score, if that changes.
+// counts as used. Cost a key: a read of the 64 bytes that its bucket begins with, and, if it is there, of its word,
+// and of its value where that lies apart; and a write of its score, if that changes.
 func (m *Cache[K, V]) Find(keys []K, values []V, found []bool) error {
 	if err := m.core.keep(); err != nil {
 		return err
@@ -194,7 +198,8 @@ func (m *Cache[K, V]) Find(keys []K, values []V, found []bool) error {
 }
 
 // FindOn does what Find does, with device slices. It queues its work and returns.
-func (m *Cache[K, V]) FindOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], found device.Slice[bool]) error {
+func (m *Cache[K, V]) FindOn(st *device.Stream, keys device.Slice[K], values device.Slice[V],
+	found device.Slice[bool]) error {
 	if err := m.core.keep(); err != nil {
 		return err
 	}
@@ -207,13 +212,14 @@ func (m *Cache[K, V]) FindQuiet(keys []K, values []V, found []bool) error {
 }
 
 // FindQuietOn does what FindQuiet does, with device slices. It queues its work and returns.
-func (m *Cache[K, V]) FindQuietOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], found device.Slice[bool]) error {
+func (m *Cache[K, V]) FindQuietOn(st *device.Stream, keys device.Slice[K], values device.Slice[V],
+	found device.Slice[bool]) error {
 	return frame.FindOn(&m.core.frame, st, keys, values, found, m.core.finding(1))
 }
 
-// Delete removes keys. deleted[i] tells whether position i removed one; deleted may be nil. If a batch holds a key several
-// times, exactly one position removes it. Delete returns how many it removed, and 0 after an error, though some keys may
-// be removed.
+// Delete removes keys. deleted[i] tells whether position i removed one; deleted may be nil. If a batch holds a key
+// several times, exactly one position removes it. Delete returns how many it removed, and 0 after an error, though
+// some keys may be removed.
 func (m *Cache[K, V]) Delete(keys []K, deleted []bool) (int, error) {
 	return frame.Delete(&m.core.frame, keys, deleted, m.core.erase)
 }
@@ -244,7 +250,8 @@ func (m *Cache[K, V]) Chunks(ctx context.Context, do func(keys []K, values []V) 
 	return frame.Chunks(ctx, &m.core.frame, m.core.exporting, do)
 }
 
-// Export gives every pair with a score of least or more, and its score, in no order, and sweeps before. It waits for what is queued.
+// Export gives every pair with a score of least or more, and its score, in no order, and sweeps before. It waits for
+// what is queued.
 func (m *Cache[K, V]) Export(least uint32) (keys []K, values []V, scores []uint32, err error) {
 	c := m.core
 	do := c.frame.Alone // it counts in the cache's counters

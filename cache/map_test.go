@@ -75,7 +75,8 @@ func TestBadInput(t *testing.T) {
 	must(t, errors.Join(m.Insert(nil, nil), m.Find(nil, nil, nil), m.Check(), m.Close(), m.Close()))
 	_, _, _, e1 = m.Export(0)
 	_, e2 = m.Stats()
-	for i, err := range []error{m.Insert([]uint32{1}, []uint32{1}), m.Find([]uint32{1}, nil, nil), m.Clear(), m.Check(), e1, e2} {
+	for i, err := range []error{m.Insert([]uint32{1}, []uint32{1}), m.Find([]uint32{1}, nil, nil), m.Clear(),
+		m.Check(), e1, e2} {
 		if !errors.Is(err, table.ErrClosed) {
 			t.Errorf("call %d of a closed cache: %v", i, err)
 		}
@@ -112,7 +113,8 @@ func TestOnDevice(t *testing.T) {
 	for _, name := range []string{"cpu", "cuda:0"} {
 		t.Run(name, func(t *testing.T) {
 			d := open(t, name)
-			m, err := New[uint64, [3]uint32](d, Options{Capacity: 40_000, Policy: LFU, Seed: 1}) // so large that none goes out
+			// so large that none goes out
+			m, err := New[uint64, [3]uint32](d, Options{Capacity: 40_000, Policy: LFU, Seed: 1})
 			must(t, err)
 			defer m.Close()
 			const n = 2000
@@ -127,7 +129,8 @@ func TestOnDevice(t *testing.T) {
 			st, e5 := d.NewStream()
 			must(t, errors.Join(e1, e2, e3, e4, e5))
 			defer func() { must(t, errors.Join(keys.Free(), values.Free(), found.Free(), got.Free(), st.Close())) }()
-			must(t, errors.Join(m.InsertOn(st, keys, values), m.FindOn(nil, keys, got, found), m.FindQuietOn(nil, keys, got, found), d.Stream().Sync()))
+			must(t, errors.Join(m.InsertOn(st, keys, values), m.FindOn(nil, keys, got, found), m.FindQuietOn(nil,
+				keys, got, found), d.Stream().Sync()))
 			h, err := got.Host(nil)
 			must(t, err)
 			f, err := found.Host(nil)

@@ -13,10 +13,10 @@ var updateCU string
 
 func _[K, V any](m *Cache[K, V]) table.Mixed[K, V] { return m }
 
-// Mixed runs operations of all kinds beside one another: see table.Mixed. A pair may go out at any moment of the batch. An
-// insert that sends another pair out has the outcome Added. In a cache that is Scored, new pairs have the score 0, and the
-// outcome of one that is refused is NoRoom, which is no error. Cost an operation: that of Find, Insert or Delete, and the
-// fences that keep a look-up from seeing half of a change.
+// Mixed runs operations of all kinds beside one another: see table.Mixed. A pair may go out at any moment of the
+// batch. An insert that sends another pair out has the outcome Added. In a cache that is Scored, new pairs have the
+// score 0, and the outcome of one that is refused is NoRoom, which is no error. Cost an operation: that of Find,
+// Insert or Delete, and the fences that keep a look-up from seeing half of a change.
 func (m *Cache[K, V]) Mixed(ops []table.Op, keys []K, values, results []V, status []table.Status) error {
 	c := m.core
 	if err := c.keep(); err != nil {
@@ -29,7 +29,8 @@ func (m *Cache[K, V]) Mixed(ops []table.Op, keys []K, values, results []V, statu
 }
 
 // MixedOn does what Mixed does, with device slices. It queues its work and returns.
-func (m *Cache[K, V]) MixedOn(st *device.Stream, ops device.Slice[table.Op], keys device.Slice[K], values, results device.Slice[V], status device.Slice[table.Status]) error {
+func (m *Cache[K, V]) MixedOn(st *device.Stream, ops device.Slice[table.Op], keys device.Slice[K], values,
+	results device.Slice[V], status device.Slice[table.Status]) error {
 	c := m.core
 	if err := c.keep(); err != nil {
 		return err
@@ -37,11 +38,11 @@ func (m *Cache[K, V]) MixedOn(st *device.Stream, ops device.Slice[table.Op], key
 	return frame.MixOn(&c.frame, st, ops, keys, m.given(values), frame.Optional(results), status, c.mix, c.size)
 }
 
-// FindOrInsert puts the pairs whose keys are absent, and writes to out the value that each key then has: the one that was
-// there, or the one that came with it. added[i] tells whether position i went in; added may be nil. What is found counts as
-// used. FindOrInsert returns how many pairs went in. In a batch that holds a new key several times, one position puts it, and
-// the others find it, unless it went out meanwhile. In a cache that is Scored, new pairs have the score 0; one that is refused
-// gives its own value. out and values may be the same slice. Cost: that of Insert.
+// FindOrInsert puts the pairs whose keys are absent, and writes to out the value that each key then has: the one that
+// was there, or the one that came with it. added[i] tells whether position i went in; added may be nil. What is found
+// counts as used. FindOrInsert returns how many pairs went in. In a batch that holds a new key several times, one
+// position puts it, and the others find it, unless it went out meanwhile. In a cache that is Scored, new pairs have
+// the score 0; one that is refused gives its own value. out and values may be the same slice. Cost: that of Insert.
 func (m *Cache[K, V]) FindOrInsert(keys []K, values, out []V, added []bool) (int, error) {
 	c := m.core
 	if err := c.keep(); err != nil {
@@ -51,7 +52,8 @@ func (m *Cache[K, V]) FindOrInsert(keys []K, values, out []V, added []bool) (int
 }
 
 // FindOrInsertOn does what FindOrInsert does, with device slices, and returns no count. It queues its work and returns.
-func (m *Cache[K, V]) FindOrInsertOn(st *device.Stream, keys device.Slice[K], values, out device.Slice[V], added device.Slice[bool]) error {
+func (m *Cache[K, V]) FindOrInsertOn(st *device.Stream, keys device.Slice[K], values, out device.Slice[V],
+	added device.Slice[bool]) error {
 	c := m.core
 	if err := c.keep(); err != nil {
 		return err
@@ -60,9 +62,9 @@ func (m *Cache[K, V]) FindOrInsertOn(st *device.Stream, keys device.Slice[K], va
 }
 
 // Update combines the value of each key that is there with the value that comes, and inserts the pairs whose keys are
-// absent: see table.Updater for the operations and the errors. All values of a key in a batch are combined, unless the pair
-// goes out meanwhile: then those that come later begin anew. Cost: that of Insert; rows of one key go in one after the
-// other.
+// absent: see table.Updater for the operations and the errors. All values of a key in a batch are combined, unless the
+// pair goes out meanwhile: then those that come later begin anew. Cost: that of Insert; rows of one key go in one
+// after the other.
 func (m *Cache[K, V]) Update(keys []K, values []V, with table.Combine) error {
 	c := m.core
 	if err := c.keep(); err != nil {
@@ -72,7 +74,8 @@ func (m *Cache[K, V]) Update(keys []K, values []V, with table.Combine) error {
 }
 
 // UpdateOn does what Update does, with device slices. It queues its work and returns.
-func (m *Cache[K, V]) UpdateOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], with table.Combine) error {
+func (m *Cache[K, V]) UpdateOn(st *device.Stream, keys device.Slice[K], values device.Slice[V],
+	with table.Combine) error {
 	c := m.core
 	if err := c.keep(); err != nil {
 		return err
@@ -97,11 +100,13 @@ func (c *core) launchMixed(st *device.Stream, p mixedParams) error {
 }
 
 func (c *core) mix(st *device.Stream, b frame.MixedRows) (refused []int, why, err error) {
-	return nil, nil, c.launchMixed(st, mixedParams{Ops: b.Ops, Keys: b.Keys, Values: b.Values, Results: b.Results, Status: b.Status, N: uint64(b.N)})
+	return nil, nil, c.launchMixed(st, mixedParams{Ops: b.Ops, Keys: b.Keys, Values: b.Values, Results: b.Results,
+		Status: b.Status, N: uint64(b.N)})
 }
 
 func (c *core) findOrInsert(st *device.Stream, b frame.Rows) error {
-	return c.launchMixed(st, mixedParams{Op: uint64(table.OpInsertNew), Keys: b.Keys, Values: b.Values, Results: b.Out, Added: b.Flags, N: uint64(b.N), Give: 1})
+	return c.launchMixed(st, mixedParams{Op: uint64(table.OpInsertNew), Keys: b.Keys, Values: b.Values,
+		Results: b.Out, Added: b.Flags, N: uint64(b.N), Give: 1})
 }
 
 // updating brings a batch in with the operation of a header combine.h.
@@ -111,7 +116,8 @@ func (c *core) updating(header device.File) frame.Insertion {
 		if err != nil {
 			return err
 		}
-		return k.Launch(st, c.grid(b.N), &putParams{Table: c.t, Keys: b.Keys, Values: b.Values, N: uint64(b.N), Now: c.tick(b.N),
+		return k.Launch(st, c.grid(b.N), &putParams{Table: c.t, Keys: b.Keys, Values: b.Values, N: uint64(b.N),
+			Now:  c.tick(b.N),
 			Time: c.time(), Life: uint64(ticksOf(c.opts.TimeToLive))})
 	})
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// story is a mixed batch on a cache of one bucket or two that is full, with a logical clock and lanes that change places at
-// random.
+// story is a mixed batch on a cache of one bucket or two that is full, with a logical clock and lanes that change
+// places at random.
 type story struct {
 	key, value, group int
 	policy            Policy
@@ -82,10 +82,13 @@ func (s story) tell(seed uint64) (err error) {
 		if err == nil {
 			held, err = device.Make[byte](d, keys)
 		}
-		return errors.Join(err, c.kernel.find.Launch(st, c.grid(keys), &findParams{Table: c.t, Keys: addr(there), Found: held.Addr(), N: keys, Quiet: 1}))
+		return errors.Join(err, c.kernel.find.Launch(st, c.grid(keys), &findParams{Table: c.t, Keys: addr(there),
+			Found: held.Addr(), N: keys, Quiet: 1}))
 	})
-	p := mixedParams{Table: c.t, Ops: addr(ops), Keys: addr(asked), Values: addr(put), Results: results.Addr(), Status: status.Addr(), N: n, Now: 2,
-		Clock: clock.Addr(), Calls: clock.Addr() + 8, Returns: clock.Addr() + 8 + 8*n, OutKeys: outKeys.Addr(), OutFlags: outFlags.Addr()}
+	p := mixedParams{Table: c.t, Ops: addr(ops), Keys: addr(asked), Values: addr(put), Results: results.Addr(),
+		Status: status.Addr(), N: n, Now: 2,
+		Clock: clock.Addr(), Calls: clock.Addr() + 8, Returns: clock.Addr() + 8 + 8*n, OutKeys: outKeys.Addr(),
+		OutFlags: outFlags.Addr()}
 	c.clock = 2
 	if err = errors.Join(err, c.kernel.mixed.Launch(nil, device.Grid{Blocks: 1, Threads: threads}, &p)); err != nil {
 		return err
@@ -114,7 +117,8 @@ func (s story) tell(seed uint64) (err error) {
 		}
 		if went[i] == 1 {
 			key := binary.LittleEndian.Uint64(append(bytes.Clone(gone[i*s.key:(i+1)*s.key]), make([]byte, 4)...))
-			events = append(events, tabletest.Event{Op: table.OpDelete, Key: key, Status: table.Present, Call: e.Call, Return: e.Return})
+			events = append(events, tabletest.Event{Op: table.OpDelete, Key: key, Status: table.Present, Call: e.Call,
+				Return: e.Return})
 		}
 	}
 	if len(events) == n {
@@ -127,8 +131,10 @@ func (s story) tell(seed uint64) (err error) {
 }
 
 var stories = []story{
-	{key: 8, value: 8, group: 1}, {key: 8, value: 64, group: 1, policy: LFU}, {key: 4, value: 4, group: 1, policy: LFU}, {key: 8, value: 64, group: 4},
-	{key: 8, value: 12, group: 1, policy: LFU}, {key: 4, value: 8, group: 1, policy: Scored}, {key: 4, value: 32, group: 2, policy: Aged},
+	{key: 8, value: 8, group: 1}, {key: 8, value: 64, group: 1, policy: LFU}, {key: 4, value: 4, group: 1,
+		policy: LFU}, {key: 8, value: 64, group: 4},
+	{key: 8, value: 12, group: 1, policy: LFU}, {key: 4, value: 8, group: 1, policy: Scored}, {key: 4, value: 32,
+		group: 2, policy: Aged},
 	{key: 8, value: 16, group: 8, policy: LFU},
 }
 
@@ -155,12 +161,16 @@ func TestHistoriesFindDefects(t *testing.T) {
 		text     *string
 		old, now string
 	}{
-		{"a look-up does not look at the version again", stories[1], &kernelsCU, "got = load_relaxed(version_at(h.bucket)) == version;", ";"},
-		{"it looks at a bucket that is locked", stories[1], &kernelsCU, "got = C::PAIRED || !(version & 1);", "got = true;"},
+		{"a look-up does not look at the version again", stories[1], &kernelsCU,
+			"got = load_relaxed(version_at(h.bucket)) == version;", ";"},
+		{"it looks at a bucket that is locked", stories[1], &kernelsCU, "got = C::PAIRED || !(version & 1);",
+			"got = true;"},
 		{"a bucket has no lock", stories[0], &cacheCUH, "bool got = !(version & 1);", "bool got = true;"},
-		{"a tag is there before its word", stories[0], &cacheCUH, "    store_relaxed(word_at<C>(h.bucket, x.slot), word_of<C>(k, v));\n",
+		{"a tag is there before its word", stories[0], &cacheCUH,
+			"    store_relaxed(word_at<C>(h.bucket, x.slot), word_of<C>(k, v));\n",
 			"    if (x.fate != UPDATES) store_relaxed(tag_at(h.bucket, x.slot), h.tag);\n    store_relaxed(word_at<C>(h.bucket, x.slot), word_of<C>(k, v));\n"},
-		{"a tag that matches stands for the key", stories[2], &cacheCUH, "if (key_of<C>(w) == k) return i;", "return i;"},
+		{"a tag that matches stands for the key", stories[2], &cacheCUH, "if (key_of<C>(w) == k) return i;",
+			"return i;"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			kernelsCU, cacheCUH = kernels, header

@@ -179,9 +179,10 @@ func (m *model) bring(b *modelBucket, hand uint32, x row, expiry uint64) (gone b
 	return true, out
 }
 
-// mixed does one operation after the other, and gives what each finds, or where give is true, the value that an insert-new
-// leaves there.
-func (m *model) mixed(ops []table.Op, keys []uint64, numbers []uint32, give bool) (results []uint32, told []table.Status) {
+// mixed does one operation after the other, and gives what each finds, or where give is true, the value that an
+// insert-new leaves there.
+func (m *model) mixed(ops []table.Op, keys []uint64, numbers []uint32, give bool) (results []uint32,
+	told []table.Status) {
 	m.tick(len(keys))
 	for i, key := range keys {
 		b, result, status := m.bucket(key), uint32(0), table.Absent
@@ -315,7 +316,8 @@ func (m *model) judge(before, after []row, keys []uint64, numbers []uint32, out 
 	for _, r := range out {
 		of(r.key).out = append(of(r.key).out, r)
 	}
-	occupied, least := map[uint64]int{}, map[uint64]uint32{} // by bucket: pairs in, and the largest score that went out of it
+	// by bucket: pairs in, and the largest score that went out of it
+	occupied, least := map[uint64]int{}, map[uint64]uint32{}
 	for _, key := range slices.Sorted(maps.Keys(fates)) {
 		f := fates[key]
 		b, _ := m.cfg.where(key, &m.t)

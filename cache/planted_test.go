@@ -10,8 +10,8 @@ import (
 	"github.com/warpmap/warpmap/internal/testenv"
 )
 
-// The tests above must find defects that are put into a copy of the code on purpose. It runs beside no other test, because
-// it changes the kernels' text.
+// The tests above must find defects that are put into a copy of the code on purpose. It runs beside no other test,
+// because it changes the kernels' text.
 func TestPlantedDefectsAreFound(t *testing.T) {
 	testenv.ByTurns(t)
 	kernels, header := kernelsCU, cacheCUH
@@ -30,7 +30,8 @@ func TestPlantedDefectsAreFound(t *testing.T) {
 		defer d.Close()
 		return churn[uint64, uint64](d, Options{Capacity: 40, TimeToLive: 1500 * time.Millisecond}, seed, 60, 100, 120)
 	}
-	stressed := func(p Policy, group int, churn func(*device.Device, Options, uint64, int, int, int) error) func(seed uint64) error {
+	stressed := func(p Policy, group int, churn func(*device.Device, Options, uint64, int, int,
+		int) error) func(seed uint64) error {
 		return func(seed uint64) error { return underStress(churn, p, group, seed) }
 	}
 	for _, c := range []struct {
@@ -44,9 +45,10 @@ func TestPlantedDefectsAreFound(t *testing.T) {
 			"bool got = !(version & 1);", "bool got = true;",
 		},
 		{
-			"a bucket is locked by one lane at a time, but chosen in before", &kernelsCU, stressed(LFU, 4, churn[uint64, [16]uint32]),
+			"a bucket is locked by one lane at a time, but chosen in before", &kernelsCU, stressed(LFU, 4,
+				churn[uint64, [16]uint32]),
 			"bool got = busy && lock<false>(h.bucket, version);\n            if (got) x",
-			"if (busy) x = choose<C>(h, load_relaxed(version_at(h.bucket)), k, score, p.time);\n            bool got = busy && lock<false>(h.bucket, version);\n            if (false) x",
+			"if (busy) x = choose<C>(h, load_relaxed(version_at(h.bucket)), k, score, p.scores != 0, p.time);\n            bool got = busy && lock<false>(h.bucket, version);\n            if (false) x",
 		},
 		{
 			"an evicted pair is still found", &cacheCUH, alone(LRU, churn[uint64, uint64]),
@@ -75,7 +77,8 @@ func TestPlantedDefectsAreFound(t *testing.T) {
 		},
 		{
 			"a pair that is replaced ends when it would have", &cacheCUH, timed,
-			"        store_relaxed(expiry_at<C>(h.bucket, x.slot), expiry);", "        if (x.fate != UPDATES) store_relaxed(expiry_at<C>(h.bucket, x.slot), expiry);",
+			"        store_relaxed(expiry_at<C>(h.bucket, x.slot), expiry);",
+			"        if (x.fate != UPDATES) store_relaxed(expiry_at<C>(h.bucket, x.slot), expiry);",
 		},
 		{
 			"pairs of equal scores do not go in turn", &cacheCUH, alone(LFU, churn[uint64, uint64]),
@@ -119,7 +122,8 @@ func TestPlantedDefectsAreFound(t *testing.T) {
 // An order that is missing is found by the memory model.
 func TestModelFindsMissingOrder(t *testing.T) {
 	kernels, header := kernelsCU, cacheCUH
-	by := func(text *string, group int, churn func(*device.Device, Options, uint64, int, int, int) error) func(string, uint64) error {
+	by := func(text *string, group int, churn func(*device.Device, Options, uint64, int, int, int) error) func(string,
+		uint64) error {
 		return func(now string, seed uint64) error {
 			defer func() { kernelsCU, cacheCUH = kernels, header }()
 			*text = now
@@ -135,13 +139,18 @@ func TestModelFindsMissingOrder(t *testing.T) {
 		}
 	}
 	tabletest.FindMissingOrder(t, 100, []tabletest.MissingOrder{
-		tabletest.Missing("who takes the lock does not acquire", header, "or_acquire(version_at(bucket), 1u)", "or_of(version_at(bucket), 1u)",
+		tabletest.Missing("who takes the lock does not acquire", header, "or_acquire(version_at(bucket), 1u)",
+			"or_of(version_at(bucket), 1u)",
 			by(&cacheCUH, 1, churn[uint64, uint64])),
-		tabletest.Missing("who gives it back does not release", header, "store_release(version_at(bucket), version + 2)",
+		tabletest.Missing("who gives it back does not release", header,
+			"store_release(version_at(bucket), version + 2)",
 			"store_relaxed(version_at(bucket), version + 2)", by(&cacheCUH, 1, churn[uint64, uint64])),
 		tabletest.Missing("the tile does not meet behind its copies", kernels,
-			"if (!C::PAIRED && Tile::LANES > 1) g.sync(); // what", "// what", by(&kernelsCU, 4, churn[uint64, [16]uint32])),
-		tabletest.Missing("a change comes before the odd version", header, "if (READERS && got) fence_acq_rel();", "", tells(&cacheCUH, stories[1])),
-		tabletest.Missing("the version is looked at too soon", kernels, "fence_acq_rel(); // before", "// before", tells(&kernelsCU, stories[1])),
+			"if (!C::PAIRED && Tile::LANES > 1) g.sync();", "", by(&kernelsCU, 4, churn[uint64,
+				[16]uint32])),
+		tabletest.Missing("a change comes before the odd version", header, "if (READERS && got) fence_acq_rel();", "",
+			tells(&cacheCUH, stories[1])),
+		tabletest.Missing("the version is looked at too soon", kernels, "fence_acq_rel(); // before", "// before",
+			tells(&kernelsCU, stories[1])),
 	})
 }

@@ -25,7 +25,8 @@ func (c *core) insert(n int, keys, values, scores, lives frame.Column) error {
 	if err := c.keep(); err != nil {
 		return err
 	}
-	return c.frame.Batch(n, []frame.Column{keys, values, scores, lives}, func(st *device.Stream, _, n int, addr []uint64) error {
+	return c.frame.Batch(n, []frame.Column{keys, values, scores, lives}, func(st *device.Stream, _, n int,
+		addr []uint64) error {
 		return c.frame.Writing(st, func(st *device.Stream) error {
 			return c.put(st, putParams{Keys: addr[0], Values: addr[1], Scores: addr[2], Lives: addr[3], N: uint64(n)})
 		})
@@ -45,7 +46,8 @@ func (o *outColumns) check(d *device.Device, n int) error {
 		s        frame.DeviceSlice
 		want     int
 		optional bool
-	}{{"Keys", o.Keys, n, false}, {"Values", o.Values, n, true}, {"Scores", o.Scores, n, true}, {"Count", o.Count, 1, false}} {
+	}{{"Keys", o.Keys, n, false}, {"Values", o.Values, n, true}, {"Scores", o.Scores, n, true}, {"Count", o.Count, 1,
+		false}} {
 		if x.optional && x.s.Addr() == 0 {
 			continue
 		}
@@ -69,7 +71,8 @@ func (c *core) insertOn(st *device.Stream, p putParams, o outColumns, clear func
 		if err := o.check(c.frame.Device, int(p.N)); err != nil {
 			return err
 		}
-		p.OutCount, p.OutKeys, p.OutValues, p.OutScores = o.Count.Addr(), o.Keys.Addr(), o.Values.Addr(), o.Scores.Addr()
+		p.OutCount, p.OutKeys, p.OutValues, p.OutScores = o.Count.Addr(), o.Keys.Addr(), o.Values.Addr(),
+			o.Scores.Addr()
 	}
 	if err := c.keep(); err != nil {
 		return err
@@ -98,7 +101,8 @@ func rowBytes(cfg config, n int64) int64 {
 }
 
 // rowsIn are n rows in memory of rowBytes. A cache of keys alone has no values.
-func rowsIn[K, V any](cfg config, mem device.Slice[byte], n int) (k device.Slice[K], v device.Slice[V], s device.Slice[uint32]) {
+func rowsIn[K, V any](cfg config, mem device.Slice[byte], n int) (k device.Slice[K], v device.Slice[V],
+	s device.Slice[uint32]) {
 	values := int(frame.Align(int64(n * cfg.keyBytes)))
 	if cfg.valueBytes > 0 {
 		v = device.View[V](mem, values, n)
@@ -107,7 +111,8 @@ func rowsIn[K, V any](cfg config, mem device.Slice[byte], n int) (k device.Slice
 }
 
 // hostRows downloads the first n rows.
-func hostRows[K, V any](st *device.Stream, k device.Slice[K], v device.Slice[V], s device.Slice[uint32], n int) (keys []K, values []V, scores []uint32, err error) {
+func hostRows[K, V any](st *device.Stream, k device.Slice[K], v device.Slice[V], s device.Slice[uint32],
+	n int) (keys []K, values []V, scores []uint32, err error) {
 	if keys, err = k.Slice(0, n).Host(st); err == nil {
 		scores, err = s.Slice(0, n).Host(st)
 	}
@@ -176,7 +181,8 @@ func (h *handle) Stats() (s Stats, err error) {
 		k := &c.counters.Seen
 		s = Stats{
 			Stats: table.Stats{Len: int(k.live()), Capacity: int(c.slots()), Bytes: int64(c.mem.Len()), MaxProbes: 1},
-			Hits:  k.Hits, Misses: k.Misses, Added: k.Added, Updated: k.Updated, Evictions: k.Evicted, Refused: k.Refused, Expired: k.Renewed + k.Swept, Clock: c.clock,
+			Hits:  k.Hits, Misses: k.Misses, Added: k.Added, Updated: k.Updated, Evictions: k.Evicted,
+			Refused: k.Refused, Expired: k.Renewed + k.Swept, Clock: c.clock,
 		}
 		c.frame.Tell(&s.Stats, nil) // every look-up reads one bucket
 		if k.live() > 0 {

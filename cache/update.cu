@@ -1,5 +1,5 @@
-// Update: an insert that combines values where the key is there. A program for each operation. The lane that has the bucket's
-// lock reads, combines and writes.
+// Update: an insert that combines values where the key is there. A program for each operation. The lane that has the
+// bucket's lock reads, combines and writes.
 #include "config.h" // struct config: what this cache holds
 #include "cache.cuh"
 #include "combine.cuh"
@@ -26,7 +26,7 @@ WARPMAP_KERNEL(update, putParams) {
                 pause();
                 continue;
             }
-            Place<C> x = choose<C>(h, version, k, score, p.time);
+            Place<C> x = choose<C>(h, version, k, score, false, p.time);
             if (x.fate == UPDATES) v = (C::value)merged((number_bits)value_of<C>(x.old), (number_bits)v);
             settle<C, false>(h, x, k, v, score, false, (u32)p.now, expiry_of<C>(p.time, p.life, 0, i));
             unlock(h.bucket, version);

@@ -77,7 +77,8 @@ func TestUpdate(t *testing.T) {
 	wide, err := New[uint64, [16]uint32](d, Options{Capacity: 12})
 	must(t, err)
 	defer wide.Close()
-	for i, err := range []error{m.Update([]uint64{1}, []float32{1}, table.And), m.Update([]uint64{1}, []float32{1}, ""), wide.Update([]uint64{1}, make([][16]uint32, 1), table.Add)} {
+	for i, err := range []error{m.Update([]uint64{1}, []float32{1}, table.And), m.Update([]uint64{1}, []float32{1},
+		""), wide.Update([]uint64{1}, make([][16]uint32, 1), table.Add)} {
 		if err == nil {
 			t.Errorf("operation %d is taken", i)
 		}
@@ -96,7 +97,8 @@ func TestUpdateFindsDefect(t *testing.T) {
 	if strings.Count(updateCU, old) != 1 || strings.Count(updateCU, "            settle<C, false>") != 1 {
 		t.Fatal("the kernel is another")
 	}
-	updateCU = strings.Replace(strings.Replace(updateCU, old, "            added", 1), "            settle<C, false>", "            unlock(h.bucket, version);\n            settle<C, false>", 1)
+	updateCU = strings.Replace(strings.Replace(updateCU, old, "            added", 1), "            settle<C, false>",
+		"            unlock(h.bucket, version);\n            settle<C, false>", 1)
 	for seed := range uint64(50) {
 		if err := sums(seed); err != nil {
 			t.Logf("seed %d: %v", seed, err)

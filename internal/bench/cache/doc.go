@@ -6,6 +6,8 @@ import "github.com/warpmap/warpmap/internal/bench"
 
 // Studies are the figures.
 var Studies = []bench.Study{
-	{Name: "cache/rates", About: "look-ups and inserts of a full cache, by policy and width", Run: rates, CUDA: 1 << 25, CPU: 1 << 16},
-	{Name: "cache/hits", About: "hit rates of caches, beside exact LRU and LFU", Run: hits, CUDA: 1 << 20, CPU: 100_000},
+	{Name: "cache/rates", About: "look-ups and inserts of a full cache, by policy and width", Run: rates,
+		CUDA: 1 << 25, CPU: 1 << 16},
+	{Name: "cache/hits", About: "hit rates of caches, beside exact LRU and LFU", Run: hits, CUDA: 1 << 20,
+		CPU: 100_000},
 }

@@ -11,7 +11,8 @@ import (
 func TestRates(t *testing.T) {
 	testenv.ByTurns(t)
 	fig := benchtest.Rows(t, Studies, "cache/rates", 3000, 6, func(at func(string) any) {
-		for _, c := range []string{"find G/s, all hits", "find quiet G/s", "find G/s, no hits", "insert G/s", "told G/s", "overwrite G/s"} {
+		for _, c := range []string{"find G/s, all hits", "find quiet G/s", "find G/s, no hits", "insert G/s",
+			"told G/s", "overwrite G/s"} {
 			benchtest.AtLeast(t, c, at(c), 1e-9)
 		}
 		benchtest.AtLeast(t, "filled", at("filled"), 0.98)
@@ -25,7 +26,8 @@ func TestHits(t *testing.T) {
 		for _, c := range []string{"LRU %", "LFU %"} {
 			got, _ := bench.Number(at(c))
 			exact, _ := bench.Number(at("exact " + c))
-			if got < exact-2.5 || got < 5 || c == "LRU %" && got > exact+2.5 { // LFU in buckets forgets, which shifts reward
+			// LFU in buckets forgets, which shifts reward
+			if got < exact-2.5 || got < 5 || c == "LRU %" && got > exact+2.5 {
 
 				t.Errorf("%v, %v%%: %s is %v, exact %v", at("requests"), at("cache %"), c, got, exact)
 			}

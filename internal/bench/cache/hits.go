@@ -20,8 +20,8 @@ type trace struct {
 	make func(keys uint64) ([]uint64, error)
 }
 
-// traces are those of the figure: what is popular stays so; so it does, but a fifth of the requests go through cold keys;
-// other keys become popular ten times.
+// traces are those of the figure: what is popular stays so; so it does, but a fifth of the requests go through cold
+// keys; other keys become popular ten times.
 var traces = []trace{
 	{"zipf:0.99", zipf},
 	{"with scans", func(n uint64) ([]uint64, error) {
@@ -54,8 +54,9 @@ func zipf(n uint64) ([]uint64, error) {
 // hits has caches of 1% and 10% of o.N keys.
 func hits(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
 	fig := &bench.Fig{
-		Title:   fmt.Sprintf("Hit rates, %d keys, %d requests", o.N, requestsPerKey*o.N),
-		Columns: []string{"requests", "cache %", "pairs", "batch", "LRU %", "exact LRU %", "LFU %", "exact LFU %", "Aged %"},
+		Title: fmt.Sprintf("Hit rates, %d keys, %d requests", o.N, requestsPerKey*o.N),
+		Columns: []string{"requests", "cache %", "pairs", "batch", "LRU %", "exact LRU %", "LFU %", "exact LFU %",
+			"Aged %"},
 		Notes: []string{"a request finds its key or inserts it; requests of a batch are made at once. Those of the second half count",
 			"exact: all pairs in one order, one request after the other; of pairs that were used as often, the one that was not used for longest goes",
 			"scans: each fifth request is for a key that comes once. Shifts: ten times, a tenth of all keys further on are the popular ones"},

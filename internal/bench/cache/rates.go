@@ -15,7 +15,8 @@ import (
 func rates(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
 	fig := &bench.Fig{
 		Title: fmt.Sprintf("Full caches of %d pairs", o.N),
-		Columns: []string{"pairs", "policy", "filled", "find G/s, all hits", "find quiet G/s", "find G/s, no hits", "insert G/s", "told G/s",
+		Columns: []string{"pairs", "policy", "filled", "find G/s, all hits", "find quiet G/s", "find G/s, no hits",
+			"insert G/s", "told G/s",
 			"overwrite G/s", "table GB", "wrong"},
 		Notes: []string{"inserts are of new keys, in batches of a quarter of the cache: each sends a pair out. Told: what goes out is written, too",
 			"look-ups are of keys that are in, in random order; quiet ones leave the scores as they are. Overwrites are of the same keys",
@@ -41,7 +42,8 @@ func rates(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
 // fillers are how many batches of a quarter of the cache fill it: no bucket is left with an empty slot, or hardly any.
 const fillers = 16
 
-func ratesOf[K workload.Word, V workload.Wide](d *device.Device, o bench.FigOptions, pairs int, p cache.Policy) (row []any, err error) {
+func ratesOf[K workload.Word, V workload.Wide](d *device.Device, o bench.FigOptions, pairs int,
+	p cache.Policy) (row []any, err error) {
 	keyBytes, valueBytes := int(device.Slice[K]{}.Elem().Size()), int(device.Slice[V]{}.Elem().Size())
 	name := fmt.Sprintf("%d+%d", keyBytes, valueBytes)
 	o.Step(fmt.Sprintf("%s bytes, %v", name, p))
@@ -109,7 +111,8 @@ func ratesOf[K workload.Word, V workload.Wide](d *device.Device, o bench.FigOpti
 	if err != nil {
 		return nil, err
 	}
-	return []any{name, p.String(), bench.Round(stats.LoadFactor), bench.Round(x.hits), bench.Round(x.quiet), bench.Round(x.misses), bench.Round(plain),
+	return []any{name, p.String(), bench.Round(stats.LoadFactor), bench.Round(x.hits), bench.Round(x.quiet),
+		bench.Round(x.misses), bench.Round(plain),
 		bench.Round(told), bench.Round(x.overwrite), bench.Round(float64(stats.Bytes) / 1e9), wrong + x.wrong}, nil
 }
 
@@ -129,7 +132,8 @@ type asked struct {
 }
 
 // lookUps asks for all keys that are in, in random order, and for as many that are not.
-func lookUps[K workload.Word, V workload.Wide](d *device.Device, m *cache.Cache[K, V], kinds workload.Keys) (x asked, err error) {
+func lookUps[K workload.Word, V workload.Wide](d *device.Device, m *cache.Cache[K, V], kinds workload.Keys) (x asked,
+	err error) {
 	st := d.Stream()
 	in, _, err := m.All()
 	if err != nil {
@@ -169,7 +173,8 @@ func lookUps[K workload.Word, V workload.Wide](d *device.Device, m *cache.Cache[
 		queue func() error
 		after func() error
 	}{
-		{&x.quiet, func() error { return m.FindQuietOn(st, keys, results, found) }, func() error { return check(true) }},
+		{&x.quiet, func() error { return m.FindQuietOn(st, keys, results, found) },
+			func() error { return check(true) }},
 		{&x.hits, func() error { return m.FindOn(st, keys, results, found) }, func() error { return check(true) }},
 		{&x.misses, func() error { return m.FindOn(st, none, results, found) }, func() error { return check(false) }},
 		{&x.overwrite, func() error { return m.InsertOn(st, keys, values) }, m.Check},
