@@ -83,6 +83,12 @@
 // Where values lie apart, the lanes of a tile copy them together: the values of its lanes one after the other. They
 // meet after the locks are taken and before any is given back.
 //
+// # Tiers
+//
+// Tiered puts a cache before a slower store, such as a map in host memory, a file or a service. It fetches what the
+// cache lacks, once for a key however many look-ups lack it at the same time, and writes through. InsertOut gives what
+// went out of a cache, for a tier below.
+//
 // # Time and scores
 //
 // A pair with a time to live ends at a tick, of which there are 16 in a second. From then on a look-up does not find

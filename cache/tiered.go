@@ -1,0 +1,227 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"unsafe"
+)
+
+// Source is what a Tiered stands before: any slower store of the same pairs. A table.Map is one with
+//
+//	Fetch: func(_ context.Context, keys []K, values []V, found []bool) error { return m.Find(keys, values, found) },
+//	Store: func(_ context.Context, keys []K, values []V) error { return m.Insert(keys, values) },
+type Source[K, V any] struct {
+	// Fetch writes each key's value, and whether there is one. No key is twice in keys. Several calls may run at once,
+	// but not for the same key. It must not call methods of the Tiered.
+	Fetch func(ctx context.Context, keys []K, values []V, found []bool) error
+	// Store puts or replaces pairs. No key is twice in keys. It may be nil: then there is no Put.
+	Store func(ctx context.Context, keys []K, values []V) error
+}
+
+// Tiered is a cache before a slower store: what a look-up does not find in the cache is fetched, once for a key
+// however many look-ups miss it at the same time, and goes into the cache. Puts go to the store first, and then to the
+// cache. All methods are safe for use by several goroutines. Closing the Cache closes it.
+//
+// A value of the cache is that of the store, as long as only Put changes the store: a value that was fetched while its
+// key was put is given to those who asked, but does not go into the cache. Where several Puts of a key run at once, or
+// one fails, the key leaves the cache, because nobody knows which of them the store did last.
+type Tiered[K, V any] struct {
+	// Cache is the upper tier. What is done to it is not done to the store.
+	Cache  *Cache[K, V]
+	source Source[K, V]
+
+	mu      sync.Mutex // is held while pairs go into the cache
+	flights map[uint64]*flight[V]
+	writers map[uint64]*writers
+}
+
+// flight is a key on its way from the store. done is closed when the rest is known.
+type flight[V any] struct {
+	done  chan struct{}
+	value V
+	found bool
+	err   error
+	stale bool // its key is put, or was meanwhile; guarded by the Tiered's lock
+}
+
+// writers are the Puts of a key that run.
+type writers struct {
+	n       int
+	several bool // at some time
+}
+
+// NewTiered puts a cache before a store. Errors: a source without Fetch; no cache.
+func NewTiered[K, V any](c *Cache[K, V], source Source[K, V]) (*Tiered[K, V], error) {
+	if c == nil || source.Fetch == nil {
+		return nil, errors.New("cache: a Tiered without a cache, or with a source that has no Fetch")
+	}
+	return &Tiered[K, V]{Cache: c, source: source, flights: map[uint64]*flight[V]{}, writers: map[uint64]*writers{}},
+		nil
+}
+
+// bitsOf is a key as a map's: equality is of bits.
+func bitsOf[K any](k K) uint64 {
+	if unsafe.Sizeof(k) == 4 {
+		return uint64(*(*uint32)(unsafe.Pointer(&k)))
+	}
+	return *(*uint64)(unsafe.Pointer(&k))
+}
+
+// Get writes each key's value, or the zero value, and whether there is one; found may be nil. Cost: a look-up in the
+// cache, and for what that lacks, a call of Fetch and an insert. Errors: those of the cache and of Fetch;
+// context.Cause(ctx).
+func (t *Tiered[K, V]) Get(ctx context.Context, keys []K, values []V, found []bool) error {
+	if found == nil {
+		found = make([]bool, len(keys))
+	}
+	if err := t.Cache.core.frame.Family.CheckNamed("values found", len(keys), len(values), len(found)); err != nil {
+		return err
+	}
+	if err := t.Cache.Find(keys, values, found); err != nil {
+		return err
+	}
+	var missing []int
+	for i, in := range found {
+		if !in {
+			missing = append(missing, i)
+		}
+	}
+	for len(missing) > 0 {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		own, ownKeys, all := t.board(keys, missing)
+		if len(own) > 0 {
+			if err := t.fetch(ctx, own, ownKeys); err != nil {
+				return err
+			}
+		}
+		again := missing[:0]
+		for _, i := range missing {
+			f := all[bitsOf(keys[i])]
+			select {
+			case <-f.done:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+			if f.err != nil { // of another's call, which may have had another context
+				again = append(again, i)
+				continue
+			}
+			values[i], found[i] = f.value, f.found
+		}
+		missing = again
+	}
+	return nil
+}
+
+// board gives the flights of the keys at some positions, and those of them that begin now, for the caller to fetch.
+func (t *Tiered[K, V]) board(keys []K, at []int) (own []*flight[V], ownKeys []K, all map[uint64]*flight[V]) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all = map[uint64]*flight[V]{}
+	for _, i := range at {
+		b := bitsOf(keys[i])
+		f := t.flights[b]
+		if f == nil {
+			_, written := t.writers[b]
+			f = &flight[V]{done: make(chan struct{}), stale: written}
+			t.flights[b] = f
+			own, ownKeys = append(own, f), append(ownKeys, keys[i])
+		}
+		all[b] = f
+	}
+	return own, ownKeys, all
+}
+
+// fetch brings keys from the store, and puts into the cache what is not stale.
+func (t *Tiered[K, V]) fetch(ctx context.Context, own []*flight[V], keys []K) (err error) {
+	values, found := make([]V, len(keys)), make([]bool, len(keys))
+	err = errors.New("cache: Fetch panicked")
+	defer func() { // of a panic, too: others wait
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		var inKeys []K
+		var inValues []V
+		for i, f := range own {
+			if err == nil && found[i] && !f.stale {
+				inKeys, inValues = append(inKeys, keys[i]), append(inValues, values[i])
+			}
+		}
+		if len(inKeys) > 0 {
+			err = t.Cache.Insert(inKeys, inValues)
+		}
+		for i, f := range own {
+			f.err = err
+			if f.found = err == nil && found[i]; f.found {
+				f.value = values[i]
+			}
+			delete(t.flights, bitsOf(keys[i]))
+			close(f.done)
+		}
+	}()
+	err = t.source.Fetch(ctx, keys, values, found)
+	return err
+}
+
+// Put puts or replaces pairs in the store, and then in the cache. No key may be twice in keys. Errors: those of Store,
+// after which the keys are not in the cache; those of the cache; a source without Store; a key that is there twice.
+func (t *Tiered[K, V]) Put(ctx context.Context, keys []K, values []V) (err error) {
+	if t.source.Store == nil {
+		return errors.New("cache: Put to a source that has no Store")
+	}
+	if err := t.Cache.core.frame.Family.CheckNamed("values", len(keys), len(values)); err != nil {
+		return err
+	}
+	seen := make(map[uint64]bool, len(keys))
+	for i, k := range keys {
+		if seen[bitsOf(k)] {
+			return fmt.Errorf("cache: the key at position %d is put twice at once (want each key once)", i)
+		}
+		seen[bitsOf(k)] = true
+	}
+	t.mu.Lock()
+	for b := range seen {
+		if f := t.flights[b]; f != nil {
+			f.stale = true
+		}
+		w := t.writers[b]
+		if w == nil {
+			w = &writers{}
+			t.writers[b] = w
+		}
+		w.n++
+		w.several = w.several || w.n > 1
+	}
+	t.mu.Unlock()
+	err = errors.New("cache: Store panicked")
+	defer func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		var inKeys, outKeys []K
+		var inValues []V
+		for i, k := range keys {
+			b := bitsOf(k)
+			w := t.writers[b]
+			if err != nil || w.several {
+				outKeys = append(outKeys, k)
+			} else {
+				inKeys, inValues = append(inKeys, k), append(inValues, values[i])
+			}
+			if w.n--; w.n == 0 {
+				delete(t.writers, b)
+			}
+		}
+		if len(outKeys) > 0 {
+			_, wrong := t.Cache.Delete(outKeys, nil)
+			err = errors.Join(err, wrong)
+		}
+		if len(inKeys) > 0 {
+			err = errors.Join(err, t.Cache.Insert(inKeys, inValues))
+		}
+	}()
+	err = t.source.Store(ctx, keys, values)
+	return err
+}
