@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/warpmap/warpmap/device"
@@ -63,7 +64,8 @@ type handle struct{ s *hyperLogLog }
 // hyperLogLog is what works in addresses and bytes under HyperLogLog.
 type hyperLogLog struct {
 	frame    frame.Frame
-	keyBytes int // 0: text, whose hashes are keys of 8 bytes
+	number   uint64 // sketches are locked in the order of their numbers
+	keyBytes int    // 0: text, whose hashes are keys of 8 bytes
 	opts     HyperLogLogOptions
 	add      device.Kernel[addParams]
 	merge    device.Kernel[mergeParams]
@@ -71,6 +73,8 @@ type hyperLogLog struct {
 
 	mem device.Slice[byte] // guarded by the frame's lock, as what it points to
 }
+
+var numbers atomic.Uint64
 
 const (
 	textBytes = 8 // of a hash of text
@@ -103,7 +107,7 @@ func NewHyperLogLog[K any](d *device.Device, o HyperLogLogOptions) (*HyperLogLog
 			return nil, err
 		}
 	}
-	s := &hyperLogLog{keyBytes: width, opts: o}
+	s := &hyperLogLog{number: numbers.Add(1), keyBytes: width, opts: o}
 	return frame.Made(&HyperLogLog[K]{handle{s}}, s.frame.Open(family, d, s.begin, s.free))
 }
 
@@ -264,9 +268,7 @@ func (h *HyperLogLog[K]) Merge(other *HyperLogLog[K]) error {
 			"one Seed, which by default is random)", h.Form().Make, other.Form().Make)
 	}
 	if s.frame.Device == o.frame.Device {
-		return s.frame.WritingBoth(&o.frame, nil, func(st *device.Stream) error {
-			return s.raise(st, o.mem.Addr(), s.registers())
-		})
+		return s.mergeNear(o)
 	}
 	registers, err := o.download()
 	if err != nil {
@@ -282,6 +284,25 @@ func (h *HyperLogLog[K]) Merge(other *HyperLogLog[K]) error {
 			func() error { return from.Mem.Slice(0, len(registers)).Write(st, registers) },
 			func() error { return s.raise(st, from.Mem.Addr(), s.registers()) },
 		)
+	})
+}
+
+// mergeNear is Merge of a sketch on the same device, which is only read: what breaks off there leaves it whole. Whoever
+// holds two takes them in the order of their numbers, so that nobody waits for another who waits for him.
+func (s *hyperLogLog) mergeNear(o *hyperLogLog) error {
+	st := s.frame.Device.Stream()
+	writing := func(queue func() error) error {
+		return s.frame.Writing(st, func(*device.Stream) error { return queue() })
+	}
+	reading := func(queue func() error) error {
+		return o.frame.Reading(st, func(*device.Stream) error { return queue() })
+	}
+	outer, inner := writing, reading
+	if s.number > o.number {
+		outer, inner = reading, writing
+	}
+	return outer(func() error {
+		return inner(func() error { return s.raise(st, o.mem.Addr(), s.registers()) })
 	})
 }
 
@@ -465,4 +486,14 @@ func ofForm[K any](d *device.Device, want table.FilterForm) (*HyperLogLog[K], er
 		return nil, errors.Join(fmt.Errorf("sketch: a sketch of form %v has form %v", want, h.Form()), h.Close())
 	}
 	return h, err
+}
+
+// CompileAhead compiles the kernels of a HyperLogLog of such keys, on a device of device.OpenAhead. Errors: those of
+// NewHyperLogLog; *device.CompileError.
+func CompileAhead[K any](d *device.Device) error {
+	h, err := NewHyperLogLog[K](d, HyperLogLogOptions{})
+	if err != nil {
+		return err
+	}
+	return errors.Join(device.Ahead(h.s.add, h.s.merge), h.Close(), d.Ready())
 }
