@@ -88,6 +88,8 @@ const (
 	cpuThreads = 32
 	// cpuBlock is how many keys a block of the CPU device has at least, so that to merge its registers costs little.
 	cpuBlock = 1 << 17
+	// laneKeys is how many keys a lane has at least, where blocks have no registers of their own.
+	laneKeys = 4
 	// waves is how many blocks a multiprocessor gets, at most.
 	waves = 8
 	// leastText is how many texts a goroutine hashes at least, and mostText how many are hashed before they go on.
@@ -231,22 +233,26 @@ func (s *hyperLogLog) queue(st *device.Stream, keys uint64, n int64) error {
 	}
 	p := addParams{Keys: keys, N: uint64(n), Registers: s.mem.Addr(), Seed: s.opts.Seed,
 		Precision: uint64(s.opts.Precision)}
-	grid := s.grid(n)
-	if n >= s.ownFrom && s.registers() <= s.frame.Device.Info().Shared-sharedKept {
+	own := n >= s.ownFrom && s.registers() <= s.frame.Device.Info().Shared-sharedKept
+	grid := s.grid(n, own)
+	if own {
 		p.Own, grid.Shared = 1, int(max(16, s.registers()))
 	}
 	return s.add.Launch(st, grid, &p)
 }
 
-// grid covers n keys by no more blocks than run at once, for each brings its registers together with those of all.
-func (s *hyperLogLog) grid(n int64) device.Grid {
+// grid covers n keys. Blocks with registers of their own are no more than run at once, for each brings its registers
+// together with those of all.
+func (s *hyperLogLog) grid(n int64, own bool) device.Grid {
 	info := s.frame.Device.Info()
-	if info.Stress {
-		return s.frame.Grid(n, waves)
-	}
 	blocks := int64(info.Multiprocessors)
-	if !info.CUDA() {
+	switch {
+	case info.Stress:
+		return s.frame.Grid(n, waves)
+	case !info.CUDA():
 		return device.Grid{Blocks: max(1, min(n/cpuBlock, 4*blocks)), Threads: cpuThreads}
+	case !own:
+		return s.frame.Grid((n+laneKeys-1)/laneKeys, waves)
 	}
 	blocks *= min(waves, max(1, info.Shared/s.registers()))
 	return device.Grid{Blocks: max(1, min(n/max(frame.Threads, s.registers()), blocks)), Threads: frame.Threads}
