@@ -1,10 +1,11 @@
 package warpmap_test
 
 import (
+	"embed"
 	"errors"
+	"io/fs"
 	"os"
 	"path"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -105,6 +106,11 @@ func TestCompileAheadShard(t *testing.T) {
 	}
 }
 
+// largeSources are embedded, for test binaries that run far from the sources.
+//
+//go:embed */stretch*.cu */staged.cu
+var largeSources embed.FS
+
 var entryPoint = regexp.MustCompile(`(?m)^WARPMAP_KERNEL(?:_RESIDENT)?\((\w+),`)
 
 // largeKernels are the kernels of the sources for large batches, by the source's text, as "family/source kernel".
@@ -112,17 +118,17 @@ func largeKernels(t *testing.T) map[string][]string {
 	t.Helper()
 	kernels := map[string][]string{}
 	for _, pattern := range []string{"*/stretch*.cu", "*/staged.cu"} {
-		paths, err := filepath.Glob(pattern)
+		paths, err := fs.Glob(largeSources, pattern)
 		if err != nil || len(paths) == 0 {
 			t.Fatalf("%s: %q, %v", pattern, paths, err)
 		}
 		for _, path := range paths {
-			text, err := os.ReadFile(path)
+			text, err := largeSources.ReadFile(path)
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, found := range entryPoint.FindAllStringSubmatch(string(text), -1) {
-				kernels[string(text)] = append(kernels[string(text)], filepath.ToSlash(path)+" "+found[1])
+				kernels[string(text)] = append(kernels[string(text)], path+" "+found[1])
 			}
 			if kernels[string(text)] == nil {
 				t.Errorf("%s: no kernels", path)

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"strings"
 
+	"github.com/warpmap/warpmap/cache"
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
 	"github.com/warpmap/warpmap/table/text"
@@ -33,6 +34,8 @@ type (
 	Counter[K any, C uint32 | uint64] = table.Counter[K, C]
 	// Filter may say wrongly that a key is in, but never wrongly that it is not.
 	Filter[K any] = table.Filter[K]
+	// Cache has a fixed size, and one value a key: the pairs that are worth most stay.
+	Cache[K, V any] = cache.Cache[K, V]
 )
 
 // The options that tables are made with, and what tables tell of themselves.
@@ -51,6 +54,8 @@ type (
 	StringsOptions = text.Options
 	// Stats is what a table measures of itself.
 	Stats = table.Stats
+	// CacheOptions are the options of a Cache. Package cache has the policies.
+	CacheOptions = cache.Options
 	// Family is the name of a family of tables.
 	Family = table.Family
 	// Kind is what a table holds.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/warpmap/warpmap/cache"
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/dycuckoo"
 	"github.com/warpmap/warpmap/gph"
@@ -22,6 +23,7 @@ const (
 	Slab     table.Family = "slab"
 	Stadium  table.Family = "stadium"
 	WarpCore table.Family = "warpcore"
+	Caches   table.Family = "cache" // of NewCache alone
 )
 
 // The lists of tables, one for each kind, are the only ones: tests, benchmarks and the command line range over them. Each is a
@@ -223,4 +225,10 @@ func NewFilter[K any](d *device.Device, name table.Family, o table.FilterOptions
 		name = WarpCore // it alone has filters
 	}
 	return from(filterMakers[K](), table.KindFilter, name, d, o)
+}
+
+// NewCache makes an empty cache, of fixed size, on the device: see cache.New. There is one family of caches, which has no
+// other kind.
+func NewCache[K, V any](d *device.Device, o cache.Options) (*cache.Cache[K, V], error) {
+	return cache.New[K, V](d, o)
 }

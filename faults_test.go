@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -185,7 +186,7 @@ func withMore(make makesScarce) func(d *device.Device) (scarce, held, error) {
 func chance(t *testing.T, seed uint64) *rand.Rand {
 	name := fnv.New64()
 	fmt.Fprint(name, t.Name())
-	return rand.New(rand.NewPCG(name.Sum64(), seed))
+	return rand.New(rand.NewPCG(name.Sum64(), seed+testenv.FirstSeed()))
 }
 
 // isBroken tells whether the error says that the table is not to be trusted any more.
@@ -324,6 +325,7 @@ func eachCall(t *testing.T, names []string, sites []faults.Site, make makesOver)
 			}
 		}
 	}
+	testenv.Tried(t, ways, "faults")
 	t.Logf("%d calls failed, or broke the device; %d broke the table", ways, broke)
 }
 
@@ -456,23 +458,31 @@ func TestCallsFailAtRandom(t *testing.T) {
 					testenv.Turn(t)
 					t.Parallel()
 					d := open(t, name)
+					ordered := 0
 					for seed := range testenv.Seeds(16) {
-						atRandom(t, d, withMore(make), uint64(seed))
+						ordered += atRandom(t, d, withMore(make), uint64(seed))
 					}
+					testenv.Tried(t, ordered, "faults")
 				})
 			})
 		})
 	}
 }
 
-func atRandom(t *testing.T, d *device.Device, make makesScarce, seed uint64) {
+// atRandom tells how many calls failed or took long.
+func atRandom(t *testing.T, d *device.Device, make makesScarce, seed uint64) int {
 	r := chance(t, seed)
 	atFirst := len(d.Live())
 	s, h, err := make(d)
 	must(t, err)
 	fails, slow := faults.AtRate(r.Uint64(), 0.02, faults.Fails), faults.AtRate(r.Uint64(), 0.002, faults.Delayed)
+	var ordered atomic.Int64
 	order := func(site faults.Site, bytes int64) faults.Outcome {
-		return max(fails(site, bytes), slow(site, bytes))
+		outcome := max(fails(site, bytes), slow(site, bytes))
+		if outcome != faults.Passes {
+			ordered.Add(1)
+		}
+		return outcome
 	}
 	var steps []string
 	for range 12 {
@@ -537,6 +547,7 @@ func atRandom(t *testing.T, d *device.Device, make makesScarce, seed uint64) {
 	if live := d.Live(); len(live) > atFirst {
 		t.Fatalf("seed %d, %s: %v stays behind", seed, strings.Join(steps, ", "), live)
 	}
+	return int(ordered.Load())
 }
 
 // A kernel that cannot be loaded, since it is compiled when it is first launched, breaks a table if the operation has

@@ -716,6 +716,7 @@ func eachAllocation(t *testing.T, d *device.Device, make func(d *device.Device) 
 					break
 				}
 			}
+			testenv.Tried(t, int(most), "faults")
 			t.Logf("%s: each of %d allocations failed (alone: %t)", op.name, most, only)
 		}
 	}

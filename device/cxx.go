@@ -100,8 +100,8 @@ func (c *cxx) String() string {
 var cxxFlags = []string{"-std=c++17", "-shared", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti",
 	"-fno-threadsafe-statics", "-fno-strict-aliasing", "-fno-stack-protector", "-Wl,--as-needed", "-w", "-pipe"}
 
-// gccFlags leave out what takes -O1 time and gives the tests' kernels little. With -Og these compile sooner still, but run
-// for twice as long.
+// gccFlags leave out what takes -O1 and -Og time and gives the tests' kernels little. With -Og those without stress compile
+// sooner still, but run for twice as long.
 var gccFlags = []string{"-fno-tree-loop-optimize", "-fno-ivopts", "-fno-move-loop-invariants", "-fno-tree-slsr", "-fno-tree-sink",
 	"-fno-tree-dominator-opts", "-fno-tree-ccp", "-fno-tree-bit-ccp", "-fno-tree-pta", "-fno-tree-dse", "-fno-if-conversion", "-fno-if-conversion2",
 	"-fno-forward-propagate", "-fno-cprop-registers", "-fno-compare-elim", "-fno-dse", "-fno-shrink-wrap",
@@ -127,7 +127,11 @@ func (c *cxx) options(m mode) (options []string) {
 		}
 		return options
 	case m == stressed:
-		return append(options, "-DWARPMAP_STRESS", "-DWARPMAP_QUICK", "-Og") // for tests: it compiles faster, and runs as fast
+		options = append(options, "-DWARPMAP_STRESS", "-DWARPMAP_QUICK", "-Og") // for tests: it compiles faster, and runs as fast
+		if quick.Kernels {
+			options = append(options, gccFlags...)
+		}
+		return options
 	case quick.Kernels:
 		return append(append(options, "-DWARPMAP_QUICK", "-O1"), gccFlags...)
 	}

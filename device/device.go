@@ -267,7 +267,7 @@ func WithKernels(files fs.FS) Option {
 // WithStress makes the CPU device switch lanes at random at every atomic operation and every global load or store, by
 // seed, in one thread. The same seed gives the same schedule. It has no effect on a GPU.
 func WithStress(seed uint64) Option {
-	return func(c *config) { c.stress, c.seed, c.model = true, seed, quick.Model }
+	return func(c *config) { c.stress, c.seed, c.model = true, seed+quick.Seeds, quick.Model }
 }
 
 // WithMemoryModel has the CPU device run as WithStress does, and check kernels by the memory model of a GPU. A relaxed

@@ -188,7 +188,9 @@ func TestMixedHistoriesUnderStress(t *testing.T) {
 	for _, h := range historians {
 		t.Run(h.String(), func(t *testing.T) {
 			t.Parallel()
+			testenv.Tried(t, testenv.Seeds(200), "histories")
 			for seed := range uint64(testenv.Seeds(200)) {
+				seed += testenv.FirstSeed()
 				if err := h.judge(t, seed); err != nil {
 					t.Fatalf("seed %d: %v", seed, err)
 				}

@@ -39,8 +39,15 @@ const (
 	tightProbes = 256
 	// brim is the share of the slots up to which inserts find room soon.
 	brim = 0.98
-	// firstBatch is how many pairs of unknown duplicity are tried before a table decides how far to grow.
+	// wear: a table is laid anew for what deletions left once it has had so many of them for each slot. Look-ups of keys
+	// that are not in get slower with each round of keys, and to lay it anew costs an insert for each pair.
+	wear = 3
+	// firstBatch is how many pairs of unknown duplicity are tried before a table decides how far to grow, where that is
+	// crowded times its slots at most: rows take turns with the buckets of a small table. 65,536 rows and one bucket took
+	// 0.4 s on an H200, and the time goes with the square.
 	firstBatch = 1 << 16
+	crowded    = 4
+	leastBatch = 1 << 10
 	// blocks of a multiprocessor.
 	blocks = 64
 	// mostRows of a batch are in one launch.
@@ -97,6 +104,8 @@ type memory struct {
 	// most: there are no more pairs than this. foreign: but a kernel of the user's may have inserted since the last look.
 	most    int64
 	foreign bool
+	// worn: no more rows than this have deleted a pair since the board was made.
+	worn int64
 }
 
 func (m *memory) live() int64 { return int64(m.counters.Seen.Pairs) }
@@ -349,7 +358,11 @@ func (c *core) insert(st *device.Stream, k *insertKernels, b frame.Rows, exact *
 		c.most += b.N
 		return nil, nil, c.launchInsert(st, k, insertParams{Limit: math.MaxUint64}, b)
 	}
-	return c.take(st, b.N, 1, exact, func(p frame.Part) error {
+	keys := b.Keys
+	if b.When != 0 || !frame.CanCount(c.cfg.keyBytes) {
+		keys = 0 // of rows that are not chosen, too; or of a size that is not counted
+	}
+	return c.take(st, b.N, 1, keys, exact, func(p frame.Part) error {
 		q := insertParams{Rows: frame.Placing{Refused: p.Refused, Attempt: p.Attempt}, Limit: c.searched(int64(p.N), p.Attempt)}
 		if p.Attempt == lastAttempt {
 			q.Exact = 1
@@ -421,15 +434,22 @@ func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams,
 	}, p.Rows, rows)
 }
 
-// take runs a batch of n operations that may want room. One in `share` is expected to add a pair. Those that find no room come back with the
-// reason: all slots are taken then, so where exact is over, a key that was refused finds no room. It waits for the stream.
-func (c *core) take(st *device.Stream, n, share int64, exact *frame.Exactly, launch func(frame.Part) error) (refused []int, why, err error) {
+// take runs a batch of n operations that may want room. One in `share` is expected to add a pair; keys are those of a
+// batch of inserts, else 0. Those that find no room come back with the reason: all slots are taken then, so where exact
+// is over, a key that was refused finds no room. It waits for the stream.
+func (c *core) take(st *device.Stream, n, share int64, keys uint64, exact *frame.Exactly, launch func(frame.Part) error) (refused []int, why, err error) {
 	if _, err := c.look(st); err != nil {
 		return nil, nil, err
 	}
+	if c.worn > wear*c.capacity() {
+		if err := c.renew(st); err != nil {
+			return nil, nil, err
+		}
+	}
 	last := false
 	return frame.Inserter{
-		Try: c.frame.Tries(firstBatch), Share: share,
+		Try:   c.frame.Tries(min(firstBatch, max(leastBatch, crowded*c.capacity()))),
+		Share: share, Keys: keys, KeyBytes: c.cfg.keyBytes,
 		Launch: func(p frame.Part) (err error) {
 			if last = p.Attempt == lastAttempt; p.Attempt > 0 {
 				err = c.reset(st)
@@ -489,8 +509,26 @@ func (c *core) grow(st *device.Stream, pairs int64) (why, err error) {
 	return nil, why
 }
 
-// rebuild moves all pairs to a new table of the given shape; on an error the old one stands, unless the device is lost. It waits for the stream.
-func (c *core) rebuild(st *device.Stream, s shape) error {
+// renew rids the board of what deletions left: tickets that were once taken, and filters' bits. It does so where memory
+// allows, for a table whose slots are in one piece and which has room, and else leaves that for later. It waits for the
+// stream, and is called behind look.
+func (c *core) renew(st *device.Stream) error {
+	c.worn = 0
+	if c.near.Len() == 0 || c.live() > min(c.limit(), c.easy()) {
+		return nil
+	}
+	if err := c.move(st, c.shape, false); !device.IsOutOfMemory(err) {
+		return err
+	}
+	return nil
+}
+
+// rebuild moves all pairs to a new table of the given shape, in panes if need be; on an error the old one stands, unless
+// the device is lost. It waits for the stream.
+func (c *core) rebuild(st *device.Stream, s shape) error { return c.move(st, s, true) }
+
+// move is rebuild, in panes only if it may.
+func (c *core) move(st *device.Stream, s shape, panes bool) error {
 	old, from := c.memory, c.table()
 	err := c.frame.Spare() // the new table may need the memory more
 	if err != nil {
@@ -498,7 +536,7 @@ func (c *core) rebuild(st *device.Stream, s shape) error {
 	}
 	m := memory{shape: s}
 	if err = c.makeBoard(st, &m); err == nil {
-		if m.near, err = c.makeNear(s); device.IsOutOfMemory(err) {
+		if m.near, err = c.makeNear(s); panes && device.IsOutOfMemory(err) {
 			return c.spread(st, m)
 		}
 	}
@@ -531,7 +569,10 @@ func (h *handle) Grow(n int) error {
 	return c.frame.GrowTo(n, c.look, func(st *device.Stream, _ int64) error {
 		s := c.shapeForPairs(int64(n))
 		if c.slotsOf(s) <= c.capacity() {
-			return nil
+			if c.worn == 0 {
+				return nil
+			}
+			return c.renew(st)
 		}
 		if limit := c.opts.MaxBytes; limit > 0 && c.bytes(s) > limit {
 			return c.frame.NoRoomFor(n, c.bytes(s), limit)
@@ -547,6 +588,7 @@ func (c *core) find(st *device.Stream, b frame.Rows) error {
 
 // erase queues a deletion.
 func (c *core) erase(st *device.Stream, b frame.Rows) error {
+	c.worn += b.N
 	return c.search(st, c.kernel.erase, &c.far.erase, b)
 }
 
@@ -569,6 +611,9 @@ func (c *core) search(st *device.Stream, k device.Kernel[findParams], far *farSe
 // the batch.
 const mixedInserts = 4
 
+// mixedDeletes: and one in so many to delete one.
+const mixedDeletes = 4
+
 // mix runs a mixed batch; results and status may be 0. Where there is room for all its operations, it does not wait.
 func (c *core) mix(st *device.Stream, b frame.MixedRows) (refused []int, why, err error) {
 	launch := func(part frame.Part, limit uint64) error {
@@ -577,11 +622,12 @@ func (c *core) mix(st *device.Stream, b frame.MixedRows) (refused []int, why, er
 		return c.kernel.mixed.Launch(st, c.grid(b.N), &mixedParams{Table: c.table(), Ops: b.Ops, Keys: b.Keys, Values: b.Values, Results: b.Results,
 			Status: b.Status, Refused: part.Refused, N: part.N, Attempt: part.Attempt, Limit: limit})
 	}
+	c.worn += b.N / mixedDeletes
 	if !c.foreign && c.most+b.N <= c.limit() && b.N <= mostRows {
 		c.most += b.N
 		return nil, nil, launch(frame.Part{N: uint64(b.N)}, math.MaxUint64)
 	}
-	return c.take(st, b.N, mixedInserts, nil, func(part frame.Part) error { return launch(part, c.searched(int64(part.N), part.Attempt)) })
+	return c.take(st, b.N, mixedInserts, 0, nil, func(part frame.Part) error { return launch(part, c.searched(int64(part.N), part.Attempt)) })
 }
 
 // Family returns the family's name.
@@ -594,7 +640,7 @@ func (h *handle) Len() (int, error) { return h.core.frame.Count(h.core.look) }
 func (h *handle) Clear() error {
 	c := h.core
 	return c.frame.Writing(nil, func(st *device.Stream) error {
-		c.most, c.foreign = 0, false
+		c.most, c.foreign, c.worn = 0, false, 0
 		return errors.Join(c.wipe(st, &c.memory), c.counters.Clear(st))
 	})
 }

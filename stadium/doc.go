@@ -43,6 +43,13 @@
 // are given back: "retrievals require further iterations" (§III-B). Here there are two bounds: the filter, and the
 // longest way that any insert went.
 //
+// Deletions leave both as they are: a ticket that was once taken ends no search, and no filter's bit comes back. So where
+// keys are replaced for long, look-ups of keys that are not in would get longer and longer: in a table that is filled to
+// 0.83, from 3 buckets to 27 once all keys were replaced 24 times. For this, an insert that waits for its stream anyway
+// lays the table anew, in its size, when there have been three deletions for each slot since it was made; and so does
+// Grow when there has been one. A table in panes, one that is fuller than its load factor, and one for which there is no
+// memory twice stay as they are.
+//
 // # Inserts
 //
 // The paper's insert takes the first ticket that is available, and never looks for its key, so equal keys have several

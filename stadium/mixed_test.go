@@ -140,7 +140,9 @@ func TestMixedUnderStress(t *testing.T) {
 	for _, s := range stories {
 		t.Run(s.String(), func(t *testing.T) {
 			t.Parallel()
+			testenv.Tried(t, testenv.Seeds(300), "histories")
 			for seed := range uint64(testenv.Seeds(300)) {
+				seed += testenv.FirstSeed()
 				if err := s.tell(seed); err != nil {
 					t.Fatalf("seed %d: %v", seed, err)
 				}

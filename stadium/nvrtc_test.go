@@ -45,7 +45,7 @@ func TestCompileForGPUs(t *testing.T) {
 		if cfg.stretches() {
 			programs = append(programs, c.stretchProgram())
 		}
-		for _, p := range testenv.Some(programs, 2) {
+		for _, p := range testenv.Some(programs, 1) {
 			t.Run(fmt.Sprintf("%s/%d+%d/ticket=%d/%s", p.Name, cfg.keyBytes, cfg.valueBytes, cfg.ticket, arch), func(t *testing.T) {
 				testenv.Turn(t)
 				t.Parallel()

@@ -242,7 +242,9 @@ func TestMixedOperationsUnderStress(t *testing.T) {
 		for _, group := range testenv.Some(x.tiles, 1) {
 			t.Run(fmt.Sprintf("%v/tile %d", x.v, group), func(t *testing.T) {
 				t.Parallel()
+				testenv.Tried(t, testenv.Seeds(200), "histories")
 				for seed := range uint64(testenv.Seeds(200)) {
+					seed += testenv.FirstSeed()
 					ops, check := x.run(t, "cpu", group, seed)
 					if err := judge(ops, check, group); err != nil {
 						t.Fatalf("seed %d: %v", seed, err)

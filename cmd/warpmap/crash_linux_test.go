@@ -227,7 +227,7 @@ func eachWriter(t *testing.T, which func(syscalls.Call) bool, do func(t *testing
 			if len(calls.Seen) < 5 {
 				t.Fatalf("only %d calls count: %v", len(calls.Seen), calls.Seen)
 			}
-			moments := rand.New(rand.NewPCG(1, uint64(i))).Perm(len(calls.Seen))
+			moments := rand.New(rand.NewPCG(1+testenv.FirstSeed(), uint64(i))).Perm(len(calls.Seen))
 			do(t, p, testenv.Some(moments[:min(len(moments), 48)], 1)) // where there are more, they are alike
 		})
 	}
@@ -271,6 +271,7 @@ func TestKilledAtEachCall(t *testing.T) {
 				wrong(fmt.Sprintf("%v stays behind", left))
 			}
 		}
+		testenv.Tried(t, made+kept, "kills")
 		t.Logf("killed %d times: %d times the new file was there, %d times what was before", made+kept, made, kept)
 	})
 }
@@ -318,6 +319,7 @@ func TestEachCallOnFilesFails(t *testing.T) {
 				wrong(fmt.Sprintf("%v stays behind", left))
 			}
 		}
+		testenv.Tried(t, failed+without, "faults")
 		t.Logf("%d calls failed: %d times the command did, %d times it did without", failed+without, failed, without)
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,7 +23,8 @@ import (
 
 // TestMain is the command itself where a test below has started it.
 func TestMain(m *testing.M) {
-	if os.Getenv("WARPMAP_TEST_COMMAND") == "" {
+	worker := slices.Contains(os.Args, "-test.fuzzworker") // of go test -fuzz, which has our environment
+	if os.Getenv("WARPMAP_TEST_COMMAND") == "" || worker {
 		os.Setenv("WARPMAP_TEST_COMMAND", "1") // what the command starts is the command, not its tests
 		os.Exit(m.Run())
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/gph"
 	"github.com/warpmap/warpmap/internal/bench"
+	cachebench "github.com/warpmap/warpmap/internal/bench/cache"
 	"github.com/warpmap/warpmap/internal/bench/dycuckoo"
 	gphbench "github.com/warpmap/warpmap/internal/bench/gph"
 	"github.com/warpmap/warpmap/internal/bench/host"
@@ -26,8 +27,8 @@ import (
 )
 
 // studies is the only list of figures.
-var studies = slices.Concat(dycuckoo.Studies, gphbench.Studies, host.Studies, library.Studies, shardbench.Studies,
-	slabhash.Studies, stadiumbench.Studies, warpcore.Studies)
+var studies = slices.Concat(cachebench.Studies, dycuckoo.Studies, gphbench.Studies, host.Studies, library.Studies,
+	shardbench.Studies, slabhash.Studies, stadiumbench.Studies, warpcore.Studies)
 
 func figureNames() (names []string) {
 	for _, s := range studies {
@@ -143,7 +144,10 @@ it. With --keep it says what it does, and figures over several devices are kept 
 	cmd.Flags().IntVar(&o.N, "n", 0, "pairs (0: as the paper has, or what suits the CPU); gph, dycuckoo and stadium "+
 		"figures scale all sizes with it")
 	cmd.Flags().IntVar(&o.Batches, "batches", 0,
-		"batches of slab/churn (0: 1000, or 50 on the CPU), or of RAND in dycuckoo figures (0: 100, or 8 on the CPU)")
+		"batches of slab/churn (0: 1000, or 50 on the CPU), slices of library/aging (0: 1000), or batches of RAND in "+
+			"dycuckoo figures (0: 100, or 8 on the CPU)")
+	cmd.Flags().IntVar(&o.Operations, "operations", 0,
+		"operations of library/churn (0: 1000000000, or 200 a pair on the CPU)")
 	cmd.Flags().StringVarP(&out, "out", "o", "", "write CSV, SVG and PNG to this folder, and print their names")
 	return cmd
 }

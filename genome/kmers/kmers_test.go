@@ -678,7 +678,7 @@ func TestDamagedFile(t *testing.T) {
 // Kernels compile for GPUs.
 func TestKernelsCompileForGPUs(t *testing.T) {
 	for _, arch := range testenv.Some([]string{"sm_90", "sm_70"}, 1) {
-		for _, p := range []*device.Program{program(1), program(2), coresProgram(1), coresProgram(2), binProgram()} {
+		for _, p := range testenv.Some([]*device.Program{program(2), coresProgram(1), program(1), coresProgram(2), binProgram()}, 2) {
 			_, err := device.CompileFor(arch, p)
 			if errors.Is(err, device.ErrNoNVRTC) {
 				testenv.RequireNVRTC(t, err)

@@ -30,10 +30,12 @@ func (f *Fig) Column(name string) int { return slices.Index(f.Columns, name) }
 
 // FigOptions say how to measure a figure.
 type FigOptions struct {
-	N       int               // pairs; 0: the study's number for a GPU, or its small one for the CPU
-	Batches int               // of slab/churn; 0: 1,000 on a GPU, and 50 on the CPU. Of RAND in dycuckoo's; 0: 100 and 8
-	Step    func(what string) // progress; a study need not look whether it is nil
-	Devices []*device.Device  // of figures over several; nil: the study's own choice
+	N       int // pairs; 0: the study's number for a GPU, or its small one for the CPU
+	Batches int // of slab/churn; 0: 1,000 on a GPU, and 50 on the CPU. Of RAND in dycuckoo's; 0: 100 and 8. Slices of
+	// library/aging; 0: 1,000
+	Operations int               // of library/churn; 0: 1,000,000,000 on a GPU, and 200 for each pair on the CPU
+	Step       func(what string) // progress; a study need not look whether it is nil
+	Devices    []*device.Device  // of figures over several; nil: the study's own choice
 	// Point is called when a point is measured, with the figure so far, by studies of points that take long; an error ends the study. It may be nil, and a study
 	// calls Done.
 	Point func(fig *Fig) error
@@ -66,6 +68,9 @@ func (s Study) Measure(d *device.Device, o FigOptions) (*Fig, error) {
 	}
 	if o.Batches < 0 {
 		return nil, fmt.Errorf("figure %s with %d batches: want 1 or more, or 0 for the figure's own number", s.Name, o.Batches)
+	}
+	if o.Operations < 0 {
+		return nil, fmt.Errorf("figure %s with %d operations: want 1 or more, or 0 for the figure's own number", s.Name, o.Operations)
 	}
 	if o.N == 0 {
 		o.N = s.CPU

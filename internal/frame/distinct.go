@@ -41,6 +41,11 @@ func distinctProgram(keyBytes int) *device.Program {
 	}
 }
 
+// CanCount tells whether Distinct counts keys of so many bytes.
+func CanCount(keyBytes int) bool {
+	return keyBytes == 4 || keyBytes == 8 || keyBytes == 16 || keyBytes == 32
+}
+
 // Distinct estimates how many distinct keys there are among n keys of 4, 8, 16 or 32 bytes at a device address. It is
 // HyperLogLog's estimate, mostly within 3%, or 0 if its kernel cannot be compiled. crowd is about how many rows have
 // the key of a row, on average over all rows, if that is many, and else 0: one key that half of the rows have makes it

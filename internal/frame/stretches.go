@@ -23,7 +23,7 @@ import (
 //	           the same, with flags     15.3, 15.0, 14.2  ──►  30.4, 30.3, 26.6
 //	           MultiMap of 1, 8, 64 values a key, at 0.8
 //	                                    16.5, 11.6, 8.8   ──►  25.6, 21.6, 11.5
-//	           BucketList of 8, 64      12.9, 14.8        ──►  22.3, 22.1
+//	           BucketList of 1, 8, 64   2.6, 12.9, 14.8   ──►  17.9, 22.3, 22.1
 //	slab       4+4, 8+8 at 0.7          16.5, 12.7        ──►  38.7, 22.6
 //	gph.Build  4+4 at 0.8, 0.95         5.1, 3.2          ──►  21.6, 14.7
 //	           8+8 at 0.8               4.0               ──►  13.8
@@ -31,8 +31,6 @@ import (
 //	           8+8; 16+64 at 0.8        10.4; 4.2         ──►  22.2; 8.9
 //	dycuckoo   4+4, 8+8 at 0.75         27.1, 13.6        ──►  36.1, 17.7
 //	           16+8 at 0.85             2.7               ──►  10.1
-//
-// Bucket lists of one value a key: by the times of the kernels 18, which were not measured as a whole.
 type Stretches struct {
 	MinRows   int64 // of a batch: how small one may be was not measured
 	SlotShare int64
@@ -57,8 +55,9 @@ type Fine struct {
 // mostPiece is how many rows are brought in order at once, at most: kernels number them with 32 bits.
 const mostPiece = 1 << 31
 
-// Fine says how a batch of n rows goes into a table of so many slots and stretches; false: not by stretches. Where the
-// rule's pieces have too few rows for all stretches, they have as many as that takes, but no more than most.
+// Fine says how a batch of n rows goes into a table of so many slots and stretches; false: not by stretches. Pieces are as
+// large as those of one pass, for with each all of the table is read and written; where they have too few rows for all
+// stretches, they have as many as that takes, but no more than most.
 func (s *Stretches) Fine(rule Regions, n, slots, stretches, most int64) (f Fine, ok bool) {
 	least := slots / s.SlotShare
 	f.Within = max(1, int64(math.Ceil(math.Sqrt(float64(stretches)))))
@@ -67,7 +66,7 @@ func (s *Stretches) Fine(rule Regions, n, slots, stretches, most int64) (f Fine,
 	}
 	f.Large = (stretches + f.Within - 1) / f.Within
 	f.Regions = rule
-	f.Regions.PieceRows = max(rule.PieceRows, min(least, most, mostPiece))
+	f.Regions.PieceRows = max(rule.PieceRows, min(rule.onePass(), mostPiece), min(least, most, mostPiece))
 	f.Regions.RegionRows = max(1, least/(f.Large*f.Within))
 	fits := stretches >= max(2, s.Blocks) && max(f.Large, f.Within) <= MaxParts
 	return f, fits && n >= s.MinRows && min(n, f.Regions.PieceRows) >= least

@@ -90,7 +90,9 @@ func report(results []result, out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "executions\tnew inputs\tcorpus\tfindings\t  fuzzer\t")
 	var err error
+	inputs := int64(0)
 	for _, r := range results {
+		inputs += r.execs
 		found := "-"
 		if r.found != nil {
 			found = cmp.Or(r.found.input, "failed")
@@ -99,6 +101,7 @@ func report(results []result, out io.Writer) error {
 		fmt.Fprintf(w, "%d\t%d\t%d\t%s\t  %s\t\n", r.execs, r.interesting, len(r.corpus()), found, r.fuzzer)
 	}
 	w.Flush()
+	fmt.Fprintf(out, "tried %d inputs\n", inputs)
 	for _, r := range results {
 		if r.found != nil {
 			fmt.Fprintf(out, "\n%s: %s\n%s", r.fuzzer, cmp.Or(r.found.input, "no input is known"), r.found.text)

@@ -102,6 +102,9 @@ func (g Generator) Generate(seed uint64) *File {
 
 func (m *making) table() {
 	t := pick(m.Rand, types[m.Kind]...)
+	for m.Members > 0 && !sharded(m.Kind, t[0]) {
+		t = pick(m.Rand, types[m.Kind]...)
+	}
 	s := Settings{}.With("key", t[0]).With("value", t[1])
 	hash := 0
 	if !m.plain && m.chance(2) {

@@ -14,8 +14,12 @@ import (
 // Members is a table over the members of a job. Each member is a process in which Serve does the calls, and brings its
 // part of each batch.
 type Members struct {
-	each []pipe
+	each  []pipe
+	multi bool // the kind is a multimap
 }
+
+// ErrRefused is of a ground whose options no member takes.
+var ErrRefused = errors.New("all members refuse the options")
 
 type pipe struct {
 	to   *gob.Encoder
@@ -36,16 +40,26 @@ type sent struct {
 	Positions                                      []int
 }
 
-// NewMembers makes the table of a ground. Member i reads to[i] and writes from[i].
+// NewMembers makes the table of a ground. Member i reads to[i] and writes from[i]. Errors: ErrRefused; those of members.
 func NewMembers(f *File, g Settings, to []io.Writer, from []io.Reader) (*Members, error) {
-	m := &Members{}
+	m := &Members{multi: multi(f.Kind)}
 	for i := range to {
 		m.each = append(m.each, pipe{gob.NewEncoder(to[i]), gob.NewDecoder(from[i])})
 		if err := m.each[i].to.Encode(opening{f.String(), g}); err != nil {
 			return nil, err
 		}
 	}
-	return m, errors.Join(errorsOf(m.answers())...)
+	errs := errorsOf(m.answers())
+	refused := 0
+	for _, err := range errs {
+		if errors.As(err, new(*told)) {
+			refused++
+		}
+	}
+	if refused == len(errs) {
+		return nil, fmt.Errorf("%w: %w", ErrRefused, errs[0])
+	}
+	return m, errors.Join(errs...)
 }
 
 // Serve makes a table of a member, and does the calls that come, until no more do.
@@ -181,8 +195,15 @@ func (m *Members) do(c *call) (a answer) {
 			}
 		}
 		a.Values = append(a.Values, part.Values...)
-		if a.N += part.N; part.N < 0 {
+		switch {
+		case part.N < 0:
 			a.N = -1
+		case !m.multi || c.Name != "delete":
+			a.N += part.N
+		case i > 0 && a.N != part.N: // each counts what all have deleted
+			a.Err = errors.Join(a.Err, fmt.Errorf("member %d counts %d deletions, and others %d", i, part.N, a.N))
+		default:
+			a.N = part.N
 		}
 		var own *table.FullError
 		if !errors.As(part.Err, &own) {

@@ -5,9 +5,10 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,16 +28,12 @@ func must(t testing.TB, err error) {
 // on one path, takes a tenth of it.
 const slow = 2 * time.Minute
 
-// watched runs a file. An operation that takes far too long is told with the stacks of all goroutines, and is the end:
-// nothing can stop it.
+// watched runs a file. An operation that takes far too long is the end, since nothing can stop it. It is told with all
+// files that are being run, for it may wait for another one's, and with the stacks of all goroutines.
 func watched(r *operations.Runner, f *operations.File) error {
-	var step atomic.Pointer[string]
-	var begin atomic.Int64
-	r.Step = func(ground, op int) {
-		text := fmt.Sprintf("ground %d, operation %d", ground+1, op+1)
-		begin.Store(time.Now().UnixNano())
-		step.Store(&text)
-	}
+	mine := running.begin(r.Device, f)
+	defer running.end(mine)
+	r.Step = func(ground, op int) { running.step(mine, ground, op, time.Now()) }
 	done := make(chan struct{})
 	defer close(done)
 	go func() {
@@ -46,13 +43,119 @@ func watched(r *operations.Runner, f *operations.File) error {
 				return
 			case <-time.After(time.Second):
 			}
-			if s := step.Load(); s != nil && time.Since(time.Unix(0, begin.Load())) > slow {
+			if text := running.late(time.Now()); text != "" {
 				buf := make([]byte, 1<<20)
-				panic(fmt.Sprintf("%s takes more than %v:\n%v\n%s", *s, slow, f, buf[:runtime.Stack(buf, true)]))
+				panic(fmt.Sprintf("%s\n%s", text, buf[:runtime.Stack(buf, true)]))
 			}
 		}
 	}()
 	return r.Run(f)
+}
+
+// flight is a file that is being run.
+type flight struct {
+	device     string
+	file       *operations.File
+	ground, op int
+	since      time.Time // of the operation; zero before the first
+}
+
+func (x *flight) text(now time.Time) string {
+	name := "the end"
+	if x.op < len(x.file.Ops) {
+		name = x.file.Ops[x.op].Name
+	}
+	if x.since.IsZero() {
+		return fmt.Sprintf("no operation yet on %s:\n%v", x.device, x.file)
+	}
+	return fmt.Sprintf("ground %d, operation %d (%s) on %s for %v:\n%v", x.ground+1, x.op+1, name, x.device,
+		now.Sub(x.since).Round(time.Millisecond), x.file)
+}
+
+// flights are the files that are being run.
+type flights struct {
+	sync.Mutex
+	all []*flight
+}
+
+var running flights
+
+func (w *flights) begin(device string, f *operations.File) *flight {
+	w.Lock()
+	defer w.Unlock()
+	x := &flight{device: device, file: f}
+	w.all = append(w.all, x)
+	return x
+}
+
+func (w *flights) end(x *flight) {
+	w.Lock()
+	defer w.Unlock()
+	w.all = slices.DeleteFunc(w.all, func(y *flight) bool { return x == y })
+}
+
+func (w *flights) step(x *flight, ground, op int, now time.Time) {
+	w.Lock()
+	defer w.Unlock()
+	x.ground, x.op, x.since = ground, op, now
+}
+
+// late tells of all files, that of the oldest operation first, where this one takes too long.
+func (w *flights) late(now time.Time) string {
+	w.Lock()
+	defer w.Unlock()
+	order := slices.SortedFunc(slices.Values(w.all), func(a, b *flight) int {
+		if a.since.IsZero() || b.since.IsZero() { // those that have not begun come last
+			return b.since.Compare(a.since)
+		}
+		return a.since.Compare(b.since)
+	})
+	if len(order) == 0 || order[0].since.IsZero() || now.Sub(order[0].since) <= slow {
+		return ""
+	}
+	var text strings.Builder
+	fmt.Fprintf(&text, "an operation takes more than %v; %d files are being run, that of the oldest operation first\n", slow,
+		len(order))
+	for _, x := range order {
+		fmt.Fprintf(&text, "\n%s", x.text(now))
+	}
+	return text.String()
+}
+
+// Where an operation takes too long, all files are told with what they do and for how long, the one that came first
+// foremost; none is where all are in time.
+func TestLateOperations(t *testing.T) {
+	parse := func(text string) *operations.File {
+		f, err := operations.Parse(text)
+		must(t, err)
+		return f
+	}
+	a := parse("operations 1\ntable map key=u32 value=u32\ninsert 1=1\ndelete 1\n")
+	b := parse("operations 1\ntable set key=u32\ncontains 7\n")
+	begin := time.Now()
+	var w flights
+	w.begin("cpu", b)
+	y, x := w.begin("cpu", b), w.begin("cuda:0", a)
+	w.step(x, 1, 0, begin.Add(-time.Hour))
+	w.step(x, 1, 1, begin)
+	w.step(y, 0, 0, begin.Add(time.Minute))
+	if text := w.late(begin.Add(slow)); text != "" {
+		t.Errorf("in time, and it says %s", text)
+	}
+	text := w.late(begin.Add(slow + time.Second))
+	at := 0
+	for _, want := range []string{"3 files", "ground 2, operation 2 (delete) on cuda:0 for 2m1s", "insert 1=1",
+		"ground 1, operation 1 (contains) on cpu for 1m1s", "contains 7", "no operation yet on cpu", "contains 7"} {
+		i := strings.Index(text[at:], want)
+		if i < 0 {
+			t.Fatalf("%q is missing or out of its place in %s", want, text)
+		}
+		at += i + len(want)
+	}
+	w.end(x)
+	if text := w.late(begin.Add(slow + time.Second)); text != "" {
+		t.Errorf("what was late has ended, and it says %s", text)
+	}
 }
 
 // few is how many files of each kind a short run generates.
@@ -73,6 +176,9 @@ func environment(t *testing.T) (long time.Duration, seed uint64, one bool) {
 	seed = 3
 	if long > 0 {
 		seed = uint64(time.Now().UnixMilli())
+	}
+	if first := testenv.FirstSeed(); first > 0 {
+		seed = first
 	}
 	if text := os.Getenv("WARPMAP_SEED"); text != "" {
 		seed, err = strconv.ParseUint(text, 10, 64)
@@ -105,12 +211,16 @@ func generated(t *testing.T, g operations.Generator, name string, long time.Dura
 	var lock sync.Mutex
 	var all sync.WaitGroup
 	var sum operations.Runner
-	files, findings := 0, 0
+	files, findings, reductions := 0, 0, 0
 	length := "short"
 	if !g.Short {
 		length = "long"
 	}
-	for range runtime.GOMAXPROCS(0) {
+	beside := runtime.GOMAXPROCS(0)
+	if g.GPU {
+		beside = min(beside, 8) // which keep a GPU busy; more wait for one another, and a hang has more victims
+	}
+	for range beside {
 		all.Go(func() {
 			for {
 				lock.Lock()
@@ -135,14 +245,21 @@ func generated(t *testing.T, g operations.Generator, name string, long time.Dura
 				}
 				lock.Unlock()
 				if err != nil {
+					if long > 0 {
+						lock.Lock()
+						reductions++
+						lock.Unlock()
+					}
 					t.Errorf("WARPMAP_SEED=%d of %s, %s: %v\n%v%s", mine, g.Kind, length, err, f, reduced(t, f, name, mine, long))
 				}
 			}
 		})
 	}
 	all.Wait()
-	t.Logf("%d files, %d operations, %d refused in part, %d grounds whose options are refused", files, sum.Operations, sum.Full,
-		sum.Refused)
+	testenv.Tried(t, files, "programs")
+	testenv.Tried(t, sum.Operations, "operations")
+	testenv.Tried(t, reductions, "reductions")
+	t.Logf("%d operations refused in part, %d grounds whose options are refused", sum.Full, sum.Refused)
 }
 
 // reduced makes a file that fails smaller, where there is time, and writes it to the folder that WARPMAP_FOUND names.

@@ -7,3 +7,6 @@ var Kernels bool
 
 // Model makes every device of WithStress one of WithMemoryModel. It is set before a device opens, if at all.
 var Model bool
+
+// Seeds is added to every seed of WithStress. It is set before a device opens, if at all.
+var Seeds uint64

@@ -41,6 +41,8 @@ var formats = map[string]string{
 	"device/internal/nvrtc.parseArch": "none: sm_ and a number, which programmers write",
 	"internal/unique.at":              "none: lengths that this process has written",
 	"internal/testenv.Turn":           "none: of tests, a digit",
+	"internal/testenv.init":           "none: of tests, a number",
+	"internal/trial.read":             "none: what this module's tests print",
 	"examples/load.load":              "none: an example, and numbers",
 	"examples/load.ask":               "none: an example, and numbers",
 	"examples/lookup.main":            "none: an example, and a number",

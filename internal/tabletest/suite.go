@@ -197,9 +197,10 @@ func (s *Suite) Stress(t *testing.T, open func(seed uint64) *device.Device, o ta
 	if o.Hash == kernel.HashConstant && !testenv.Long() {
 		keys = 48 // every lane may go by all of them
 	}
+	testenv.Tried(t, seeds, "histories")
 	for seed := range uint64(seeds) {
 		d := open(seed)
-		ok := t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { s.Churn(t, d, o, seed, 8, keys) })
+		ok := t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { s.Churn(t, d, o, seed+testenv.FirstSeed(), 8, keys) })
 		must(t, d.Close())
 		if !ok {
 			return

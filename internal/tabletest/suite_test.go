@@ -2,13 +2,16 @@ package tabletest_test
 
 import (
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/warpmap/warpmap"
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/planted"
 	"github.com/warpmap/warpmap/internal/tabletest"
 	"github.com/warpmap/warpmap/internal/testenv"
+	"github.com/warpmap/warpmap/slab"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -190,4 +193,37 @@ func TestForgottenTablesAreReported(t *testing.T) {
 	if err := m.Close(); err != nil || finds(t, look) {
 		t.Errorf("a closed table is reported (%v)", err)
 	}
+}
+
+// A mixed batch on few keys has a key in twice where its inserts take the places of deleted keys meanwhile.
+func TestFewKeysFindsKeysTwice(t *testing.T) {
+	testenv.ByTurns(t)
+	newMap := func(d *device.Device, o table.Options) (table.Map[uint32, uint32], error) {
+		return slab.New[uint32, uint32](d, slab.Options{Options: o})
+	}
+	twice := func(seed uint64) bool {
+		d, err := device.Open("cpu", device.WithStress(seed))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		return finds(t, func(t testing.TB) { tabletest.FewKeys(t, d, newMap, seed) })
+	}
+	const seeds = 20
+	for seed := range uint64(seeds) {
+		if twice(seed) {
+			t.Errorf("seed %d finds something without a defect", seed)
+		}
+	}
+	planted.Text = func(_, _, text string) string {
+		return strings.Replace(text, "Op<C, ANY, false> op;", "Op<C, ANY, true> op;", 1)
+	}
+	defer func() { planted.Text = nil }()
+	for seed := range uint64(seeds) {
+		if twice(seed) {
+			t.Logf("seed %d", seed)
+			return
+		}
+	}
+	t.Errorf("none of %d seeds finds it", seeds)
 }

@@ -18,6 +18,12 @@ import (
 func init() {
 	quick.Kernels = !Long()
 	quick.Model = os.Getenv("WARPMAP_MODEL") != ""
+	if text := os.Getenv("WARPMAP_SEEDS"); text != "" {
+		var err error
+		if quick.Seeds, err = strconv.ParseUint(text, 10, 64); err != nil {
+			panic(fmt.Sprintf("WARPMAP_SEEDS is %q: want a number", text))
+		}
+	}
 	// A tenth of the time of many packages' tests was the garbage collector's. The environment's GOGC and GOMEMLIMIT go before.
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400)
@@ -116,6 +122,18 @@ func Some[T any](all []T, n int) []T {
 		n *= 3
 	}
 	return all[:min(n, len(all))]
+}
+
+// FirstSeed is what a test adds to the seeds that it counts from 0, so that long runs try others each time: the
+// number of WARPMAP_SEEDS, or 0. Devices of WithStress add it by themselves. A test whose planted defect is found by
+// the usual seeds may not find it by others.
+func FirstSeed() uint64 { return quick.Seeds }
+
+// Tried logs how many of something a test has tried, in the form that go run ./internal/trial adds up: programs,
+// operations, faults, kills, inputs, histories, slices or reductions.
+func Tried(t testing.TB, n int, what string) {
+	t.Helper()
+	t.Logf("tried %d %s", n, what)
 }
 
 // SeedsOf is Seeds, but no fewer than the variants that seeds take in turn.

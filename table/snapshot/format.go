@@ -31,7 +31,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // Header is what a file says of its table.
 type Header struct {
-	Kind   string       `json:"kind"`   // map, set, multimap, counter, filter, strings, or of a sketch
+	Kind   string       `json:"kind"`   // map, set, multimap, counter, filter, cache, strings, or of a sketch
 	Family table.Family `json:"family"` // of the table that was saved
 	// The types. They leave out the names of types and fields, so that these may change.
 	Key        string            `json:"key"`

@@ -83,6 +83,31 @@ func Counter[K any, C uint32 | uint64](c table.Counter[K, C]) *Table {
 	return t
 }
 
+// recorder is a cache.Cache with its records. Tests of package cache use this package, so it cannot be imported here.
+type recorder[K, R any] interface {
+	Family() table.Family
+	Len() (int, error)
+	Clear() error
+	Sweep() (int, error)
+	Records(ctx context.Context, do func(keys []K, records []R) error) error
+	Restore(keys []K, records []R) error
+}
+
+// Cache gives a cache.Cache as a Table, to save or load it, with the scores of its pairs and the time that each has
+// left. It is to be loaded into a cache with the same policy. If that is smaller than the one that was saved, the
+// pairs of each bucket that are worth most stay.
+func Cache[K, R any](c recorder[K, R]) *Table {
+	t := &Table{kind: string(c.Family()), family: c.Family(), clear: c.Clear}
+	t.length = func() (int, error) {
+		if _, err := c.Sweep(); err != nil { // as Records does
+			return 0, err
+		}
+		return c.Len()
+	}
+	setPairs(t, c.Records, c.Restore)
+	return t
+}
+
 // Set gives a set as a Table, to save or load it.
 func Set[K any](s table.Set[K]) *Table {
 	t := newTable(s)
@@ -191,6 +216,13 @@ func newTable(of table.Table) *Table {
 func pairs[K, V any](of table.Table, chunks func(context.Context, func([]K, []V) error) error,
 	insert func([]K, []V) error) *Table {
 	t := newTable(of)
+	setPairs(t, chunks, insert)
+	return t
+}
+
+// setPairs makes a table one of keys and values.
+func setPairs[K, V any](t *Table, chunks func(context.Context, func([]K, []V) error) error,
+	insert func([]K, []V) error) {
 	t.key, t.value = reflect.TypeFor[K](), reflect.TypeFor[V]()
 	t.chunks = func(ctx context.Context, do func(n int, columns ...[]byte) error) error {
 		return chunks(ctx, func(keys []K, values []V) error { return do(len(keys), bytesOf(keys), bytesOf(values)) })
@@ -201,7 +233,6 @@ func pairs[K, V any](of table.Table, chunks func(context.Context, func([]K, []V)
 			return insert(keys.s[:n], values.s[:n])
 		}}
 	}
-	return t
 }
 
 func bytesOf[T any](s []T) []byte {

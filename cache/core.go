@@ -1,0 +1,316 @@
+package cache
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+	"unsafe"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
+	"github.com/warpmap/warpmap/table"
+)
+
+const family table.Family = "cache"
+
+var (
+	//go:embed kernels.cu
+	kernelsCU string
+	//go:embed cache.cuh
+	cacheCUH string
+)
+
+const (
+	// waves is how many times over a grid fills a GPU whose multiprocessors hold 8 blocks.
+	waves = 16
+	// mostClock is where the clock of an LRU cache is set back by half, and with it all scores. So it never goes past
+	// 2³²-1, whatever several goroutines do between a look at it and a batch.
+	mostClock = math.MaxUint32 - 1<<20
+	// ticksPerSecond is how finely the end of a pair is told. 2³² ticks are 8 years.
+	ticksPerSecond = 16
+	// agePeriod: the counts of an Aged cache are halved each time that so many keys a slot were looked up or put.
+	agePeriod = 10
+	// leastOut is how many rows InsertOut brings at once.
+	mostOut = 1 << 20
+)
+
+// core is the cache under Cache: it owns the memory, and works in addresses and bits.
+type core struct {
+	frame   frame.Frame
+	updates frame.Operations[device.Kernel[putParams]]
+	cfg     config
+	opts    Options
+	kernel  struct {
+		find, erase              device.Kernel[findParams]
+		put                      device.Kernel[putParams]
+		mixed                    device.Kernel[mixedParams]
+		export, measure, lowered device.Kernel[slotsParams]
+		sweep                    device.Kernel[slotsParams]
+	}
+
+	// Guarded by the frame's lock.
+	t        Table
+	mem      device.Slice[byte]
+	counters frame.Counters[Counters]
+	clock    uint32               // of batches; the score of what an LRU cache uses next is one more
+	since    func() time.Duration // how long ago the cache was made
+	used     uint64               // keys since the counts were last halved
+}
+
+// handle is what users hold of a cache. It names core instead of embedding it: each instance of a generic type is
+// compiled with every method that it embeds.
+type handle struct{ core *core }
+
+func newCore(d *device.Device, cfg config, o Options) (*core, error) {
+	c := &core{cfg: cfg, opts: o}
+	return frame.Made(c, c.frame.Open(family, d, c.begin, c.free))
+}
+
+// complete checks the options, and tells how many buckets they ask for.
+func (o *Options) complete(cfg *config) (buckets int64, err error) {
+	cfg.expires = o.Lives || o.TimeToLive > 0
+	each := cfg.bucketBytes() + cfg.apartBytes()
+	switch {
+	case o.Policy < LRU || o.Policy > Scored:
+		return 0, fmt.Errorf("cache: %v is no policy (want LRU, LFU, Aged or Scored)", o.Policy)
+	case o.TimeToLive < 0:
+		return 0, fmt.Errorf("cache: a time to live of %v (want 0 or more)", o.TimeToLive)
+	case o.Hash < 0 || o.Hash > 3:
+		return 0, fmt.Errorf("cache: hash function %d (see package kernel)", o.Hash)
+	case o.Capacity < 0 || o.Capacity > 1<<46 || o.Bytes < 0:
+		return 0,
+			fmt.Errorf("cache: a capacity of %d pairs, and %d bytes (want 0 to 2⁴⁶ pairs, and no negative bytes)",
+				o.Capacity, o.Bytes)
+	case (o.Capacity == 0) == (o.Bytes == 0):
+		return 0, fmt.Errorf("cache: a capacity of %d pairs, and %d bytes (want one of them: a cache never grows)",
+			o.Capacity, o.Bytes)
+	case o.Bytes > 0 && o.Bytes < each:
+		return 0, fmt.Errorf("cache: %s have no room for a bucket of %d pairs, which takes %s", device.Bytes(o.Bytes),
+			ways, device.Bytes(each))
+	}
+	for o.Seed == 0 {
+		o.Seed = rand.Uint64()
+	}
+	cfg.policy, cfg.hash = o.Policy, o.Hash
+	if o.Bytes > 0 {
+		return o.Bytes / each, nil
+	}
+	return (int64(o.Capacity) + ways - 1) / ways, nil
+}
+
+// begin makes an empty cache as the options say.
+func (c *core) begin() error {
+	start := time.Now()
+	c.since = func() time.Duration { return time.Since(start) }
+	buckets, err := c.opts.complete(&c.cfg)
+	if err != nil {
+		return err
+	}
+	if c.opts.group == 0 {
+		c.opts.group = c.group(c.frame.Device.Info().CUDA())
+	}
+	if err := c.compile(); err != nil {
+		return err
+	}
+	inBuckets := frame.Align(buckets * c.cfg.bucketBytes())
+	if c.mem, err = frame.Make[byte](&c.frame, inBuckets+buckets*c.cfg.apartBytes()); err != nil {
+		return err
+	}
+	st := c.frame.Device.Stream()
+	if err := c.counters.Make(&c.frame, st); err != nil {
+		return err
+	}
+	c.t = Table{Buckets: c.mem.Addr(), Count: uint64(buckets), Seed: c.opts.Seed, Counters: c.counters.Addr()}
+	c.t.Values = c.t.Buckets + uint64(inBuckets)
+	return errors.Join(c.empty(st), st.SyncOf(c.frame.Device))
+}
+
+// group is how many lanes copy a value that lies apart: on a GPU each lane a piece of it, as far as a warp goes.
+func (c *core) group(cuda bool) int {
+	group := 1
+	for cuda && !c.cfg.paired() && group < 32 && group*c.cfg.pieceBytes() < c.cfg.valueBytes {
+		group *= 2
+	}
+	return group
+}
+
+// program is the cache's kernels with the given translation unit.
+func (c *core) program(name, main string) *device.Program {
+	return &device.Program{
+		Name: name,
+		Files: []device.File{{Name: name + ".cu", Text: main}, {Name: "cache.cuh", Text: cacheCUH},
+			{Name: "config.h", Text: c.cfg.header()}},
+		Defines: append(defines(), device.Define{Name: "CACHE_GROUP", Value: c.opts.group}),
+		Layouts: layouts(),
+	}
+}
+
+func (c *core) compile() error {
+	m, err := c.frame.Device.CompileApart(c.program("cache", kernelsCU))
+	if err != nil {
+		return err
+	}
+	k := &c.kernel
+	err = errors.Join(device.Bind(m, "find", &k.find), device.Bind(m, "erase", &k.erase), device.Bind(m, "put",
+		&k.put), device.Bind(m, "mixed", &k.mixed),
+		device.Bind(m, "export_pairs", &k.export), device.Bind(m, "measure", &k.measure), device.Bind(m, "lower",
+			&k.lowered), device.Bind(m, "sweep", &k.sweep))
+	return errors.Join(err, device.Ahead(k.find, k.put))
+}
+
+func (c *core) free() error { return c.frame.Free(&c.counters, c.mem) }
+
+// empty makes all of a bucket 0: no tag, and a version that is not locked. Values that lie apart stay as they are.
+func (c *core) empty(st *device.Stream) error {
+	c.clock, c.used = 0, 0
+	buckets := int(int64(c.t.Count) * c.cfg.bucketBytes())
+	return errors.Join(c.mem.Slice(0, buckets).Fill(st, 0), c.counters.Clear(st))
+}
+
+// look waits for the stream, reads the counters and gives the number of pairs.
+func (c *core) look(st *device.Stream) (int64, error) {
+	err := c.counters.Look(st)
+	return c.counters.Seen.live(), err
+}
+
+func (c *core) slots() int64 { return int64(c.t.Count) * ways }
+
+// grid covers n items.
+func (c *core) grid(n int64) device.Grid { return c.frame.Grid(n, 8*waves) }
+
+// tick gives the time of a batch of n keys. Where scores come near their end, or have to age, keep comes first.
+func (c *core) tick(n int64) uint64 {
+	c.clock++
+	c.used += uint64(n)
+	return uint64(c.clock)
+}
+
+// time is the present one, in ticks. It ends before the largest number, which stands for never.
+func (c *core) time() uint64 {
+	return uint64(min(c.since()/(time.Second/ticksPerSecond), math.MaxUint32-1))
+}
+
+// ticksOf is a life in ticks, rounded up, and one more, because a tick may have begun already. 0 means for ever.
+func ticksOf(life time.Duration) uint32 {
+	if life == 0 {
+		return math.MaxUint32
+	}
+	return uint32(min((life-1)/(time.Second/ticksPerSecond)+2, math.MaxUint32))
+}
+
+// ticksOf checks the lives of a batch of n pairs.
+func (c *core) ticksOf(n int, lives []time.Duration) ([]uint32, error) {
+	if !c.opts.Lives {
+		return nil, errors.New("cache: lives for a cache without them (want Options.Lives)")
+	}
+	if err := c.frame.Family.CheckNamed("lives", n, len(lives)); err != nil {
+		return nil, err
+	}
+	ticks := make([]uint32, n)
+	for i, life := range lives {
+		if life < 0 {
+			return nil, fmt.Errorf("cache: pair %d is to live for %v (want 0 or more)", i, life)
+		}
+		if life > 0 {
+			ticks[i] = ticksOf(life)
+		}
+	}
+	return ticks, nil
+}
+
+// sweep queues that pairs whose time has ended leave their slots.
+func (c *core) sweep(st *device.Stream) error {
+	if !c.cfg.expires {
+		return nil
+	}
+	return c.kernel.sweep.Launch(st, c.grid(c.slots()), &slotsParams{Table: c.t, N: c.t.Count, Time: c.time()})
+}
+
+// keep lowers all scores where it is time for that: before a batch, because that may not be alone with the cache.
+func (c *core) keep() error {
+	due := func() (p slotsParams, due bool) {
+		switch {
+		case c.cfg.policy == LRU && c.clock >= mostClock:
+			return slotsParams{Less: mostClock / 2}, true
+		case c.cfg.policy == Aged && c.used >= agePeriod*uint64(c.slots()):
+			return slotsParams{Shift: 1}, true
+		}
+		return p, false
+	}
+	some := false
+	if err := c.frame.Locked(func() error { _, some = due(); return nil }); err != nil || !some {
+		return err
+	}
+	return c.frame.Writing(nil, func(st *device.Stream) error {
+		p, ok := due()
+		if !ok {
+			return nil
+		}
+		p.Table, p.N = c.t, c.t.Count
+		if err := c.kernel.lowered.Launch(st, c.grid(c.slots()), &p); err != nil {
+			return err
+		}
+		c.clock -= uint32(p.Less)
+		c.used = 0
+		return nil
+	})
+}
+
+// finding queues look-ups.
+func (c *core) finding(quiet uint64) func(*device.Stream, frame.Rows) error {
+	return func(st *device.Stream, b frame.Rows) error {
+		p := findParams{Table: c.t, Keys: b.Keys, Values: b.Values, Found: b.Flags, N: uint64(b.N), Quiet: quiet,
+			Time: c.time()}
+		if quiet == 0 {
+			p.Now = c.tick(b.N)
+		}
+		return c.kernel.find.Launch(st, c.grid(b.N), &p)
+	}
+}
+
+func (c *core) erase(st *device.Stream, b frame.Rows) error {
+	return c.kernel.erase.Launch(st, c.grid(b.N), &findParams{Table: c.t, Keys: b.Keys, Found: b.Flags,
+		N: uint64(b.N), Time: c.time()})
+}
+
+// put queues inserts. The parameters come with what the batch is.
+func (c *core) put(st *device.Stream, p putParams) error {
+	if p.N == 0 {
+		return nil
+	}
+	p.Table, p.Now, p.Time, p.Life = c.t, c.tick(int64(p.N)), c.time(), uint64(ticksOf(c.opts.TimeToLive))
+	return c.kernel.put.Launch(st, c.grid(int64(p.N)), &p)
+}
+
+// checkScores says whether scores fit the policy.
+func (c *core) checkScores(given bool) error {
+	if given && c.cfg.policy != Scored {
+		return fmt.Errorf("cache: scores for a cache with the policy %v (want Scored, or no scores)", c.cfg.policy)
+	}
+	return nil
+}
+
+// each launches a kernel over all slots of a range of buckets, and gives the pairs that it counted.
+func (c *core) each(st *device.Stream, k device.Kernel[slotsParams], p slotsParams) (uint64, error) {
+	p.Table = c.t
+	err := frame.InTurn(
+		func() error { return c.counters.ClearFrom(st, unsafe.Offsetof(Counters{}.Exported)) },
+		func() error { return k.Launch(st, c.grid(int64(p.N)*ways), &p) },
+		func() error { return c.counters.Look(st) },
+	)
+	return c.counters.Seen.Exported, err
+}
+
+// exporting is how pairs are given out: by ranges of buckets.
+func (c *core) exporting(st *device.Stream) (frame.Exporter, error) {
+	live, err := c.look(st)
+	return frame.Exporter{Slots: int64(c.t.Count), Live: live, Export: func(st *device.Stream, r frame.Range) (int64,
+		error) {
+		n, err := c.each(st, c.kernel.export, slotsParams{First: uint64(r.First), N: uint64(r.Slots), Keys: r.Keys,
+			Values: r.Values, Limit: uint64(r.Limit)})
+		return int64(n), err
+	}}, err
+}

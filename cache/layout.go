@@ -1,0 +1,230 @@
+package cache
+
+import (
+	"fmt"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
+	"github.com/warpmap/warpmap/kernel"
+	"github.com/warpmap/warpmap/table"
+)
+
+// config is what a cache's kernels are compiled for. Every layout number follows from it, here and nowhere else.
+type config struct {
+	keyBytes, valueBytes int
+	policy               Policy
+	hash                 int
+	expires              bool // each slot has a time at which its pair is no longer there
+}
+
+const (
+	// ways is how many slots a bucket has. By simulation, caches of 1% and of 10% of the keys of a Zipf distribution of
+	// 0.99 have hit rates 0.2 to 0.4 points below one LRU or LFU order of all pairs with 12, 0.5 to 0.9 with 8, and 0.2
+	// to 0.3 with 16.
+	ways = 12
+	// headBytes is what a bucket begins with: a version, a tag a slot, and a score a slot. That is one read of memory.
+	headBytes    = 64
+	tagsOffset   = 4
+	scoresOffset = tagsOffset + ways
+	// bucketAlign keeps a bucket's head within one line.
+	bucketAlign = 64
+	// mostCount is where the number of uses ends: each lane of a GPU may add one before it sees that.
+	mostCount = 1 << 31
+)
+
+// paired tells whether a pair is one word of its bucket. Otherwise the bucket has the key, and the value lies apart.
+func (c config) paired() bool { return c.valueBytes <= 8 }
+
+// slotBytes is what a bucket has of a slot behind its head: a word of 4, 8 or 16 bytes.
+func (c config) slotBytes() int {
+	n := c.keyBytes
+	if c.paired() {
+		n += c.valueBytes
+	}
+	if n == 12 {
+		return 16
+	}
+	return n
+}
+
+// expiryOffset is where a bucket has the times at which its pairs end, 4 bytes each.
+func (c config) expiryOffset() int { return headBytes + ways*c.slotBytes() }
+
+func (c config) bucketBytes() int64 {
+	n := int64(c.expiryOffset())
+	if c.expires {
+		n += 4 * ways
+	}
+	return (n + bucketAlign - 1) / bucketAlign * bucketAlign
+}
+
+// apartBytes is what a bucket has of values elsewhere.
+func (c config) apartBytes() int64 {
+	if c.paired() {
+		return 0
+	}
+	return int64(ways * c.valueBytes)
+}
+
+// pieceBytes is how much of a value a lane copies at once: users' values have no better alignment.
+func (c config) pieceBytes() int {
+	for _, n := range []int{16, 8} {
+		if c.valueBytes%n == 0 {
+			return n
+		}
+	}
+	return 4
+}
+
+// header is the C++ struct that a kernel names a cache's type by.
+func (c config) header() string {
+	value := "struct value {}"
+	if c.paired() && c.valueBytes > 0 {
+		value = fmt.Sprintf("typedef bits_of<%d>::type value", c.valueBytes)
+	}
+	return fmt.Sprintf(`#pragma once
+#include "types.cuh"
+struct config {
+    static constexpr int KEY_BYTES = %d, VALUE_BYTES = %d, SLOT_BYTES = %d, BUCKET_BYTES = %d, HASH = %d, POLICY = %d,
+    	EXPIRY = %d;
+    static constexpr bool PAIRED = %t, EXPIRES = %t;
+    typedef bits_of<KEY_BYTES>::type key;
+    typedef bits_of<SLOT_BYTES>::type word;
+    typedef bits_of<%d>::type piece;
+    %s;
+};
+`, c.keyBytes, c.valueBytes, c.slotBytes(), c.bucketBytes(), c.hash, int(c.policy), c.expiryOffset(), c.paired(), c.expires, c.pieceBytes(), value)
+}
+
+// where is the bucket of a key, and its tag.
+func (c config) where(key uint64, t *Table) (bucket uint64, tag byte) {
+	h := kernel.Hash64(c.hash, key, t.Seed)
+	return kernel.Reduce(h, t.Count), byte(1 + h&0xffff*255>>16)
+}
+
+// Table is a cache as kernels take it, by value. Addresses are in bytes.
+type Table struct {
+	Buckets  uint64
+	Values   uint64 // of all buckets, where they lie apart
+	Counters uint64
+	Count    uint64 // of buckets
+	Seed     uint64
+}
+
+// Counters lie in device memory; kernels add to them.
+type Counters struct {
+	Hits     uint64 // look-ups that found their key
+	Misses   uint64
+	Added    uint64 // pairs that took an empty slot
+	Updated  uint64 // pairs whose key was there
+	Evicted  uint64 // pairs that took the slot of another
+	Refused  uint64 // pairs worth less than all of their bucket
+	Erased   uint64
+	Renewed  uint64 // pairs that took the slot of one that had ended
+	Swept    uint64 // pairs that had ended, and were removed
+	Exported uint64 // of the export under way
+	Youth    uint64 // the largest 2³²-1 - score of the measuring under way
+}
+
+func (k *Counters) live() int64 { return int64(k.Added - k.Erased - k.Swept) }
+
+// findParams are the parameters of find and erase. Values and Found may be 0.
+type findParams struct {
+	Table  Table
+	Keys   uint64
+	Values uint64
+	Found  uint64
+	N      uint64
+	Now    uint64
+	Time   uint64 // in ticks: see ticksPerSecond
+	Quiet  uint64 // 1: a look-up leaves the scores as they are
+}
+
+// putParams are the parameters of put. What goes out is written to the Out addresses, which may be 0.
+type putParams struct {
+	Table     Table
+	Keys      uint64
+	Values    uint64
+	Scores    uint64 // u32; may be 0
+	N         uint64
+	Now       uint64
+	Time      uint64 // in ticks
+	Life      uint64 // of each pair, in ticks
+	Lives     uint64 // u32, in ticks, where not 0 in place of Life; may be 0
+	OutCount  uint64
+	OutKeys   uint64
+	OutValues uint64
+	OutScores uint64
+}
+
+// mixedParams are the parameters of mixed: see frame.MixedRows. Ops may be 0: then Op is done to all keys. Results,
+// Status and Added may be 0.
+type mixedParams struct {
+	Table   Table
+	Ops     uint64
+	Op      uint64
+	Keys    uint64
+	Values  uint64
+	Results uint64
+	Status  uint64
+	Added   uint64
+	N       uint64
+	Now     uint64
+	Time    uint64 // in ticks
+	Life    uint64
+	Give    uint64 // 1: an insert-new gives the value that its key then has
+	// Of tests, else 0: where each operation notes when it began and ended, and what key it sent out.
+	Clock    uint64
+	Calls    uint64
+	Returns  uint64
+	OutKeys  uint64
+	OutFlags uint64
+}
+
+// slotsParams are the parameters of kernels that go over slots: buckets First … First+N-1. Export writes at most Limit
+// pairs with a score of Least or more.
+type slotsParams struct {
+	Table  Table
+	First  uint64
+	N      uint64
+	Keys   uint64
+	Values uint64
+	Scores uint64
+	// Records, where it is not 0, is where export writes values, each with its score and the ticks that it has left.
+	Records uint64
+	Limit   uint64
+	Least   uint64
+	Time    uint64 // in ticks
+	Less    uint64 // what lower takes from each score
+	Shift   uint64 // how often lower halves each
+}
+
+func defines() []device.Define {
+	return append(frame.StatusDefines(), []device.Define{
+		{Name: "CACHE_FIND", Value: uint8(table.OpFind)}, {Name: "CACHE_INSERT", Value: uint8(table.OpInsert)},
+		{Name: "CACHE_INSERT_NEW", Value: uint8(table.OpInsertNew)}, {Name: "CACHE_DELETE",
+			Value: uint8(table.OpDelete)},
+		{Name: "CACHE_WAYS", Value: ways}, {Name: "CACHE_HEAD", Value: headBytes},
+		{Name: "CACHE_TAGS", Value: tagsOffset}, {Name: "CACHE_SCORES", Value: scoresOffset},
+		{Name: "CACHE_MOST_COUNT", Value: fmt.Sprintf("%du", uint32(mostCount))},
+		{Name: "CACHE_LRU", Value: int(LRU)}, {Name: "CACHE_LFU", Value: int(LFU)},
+		{Name: "CACHE_AGED", Value: int(Aged)}, {Name: "CACHE_SCORED", Value: int(Scored)},
+	}...)
+}
+
+func layouts() []any {
+	return []any{Table{}, Counters{}, findParams{}, putParams{}, mixedParams{}, slotsParams{}}
+}
+
+// widths tells the widths of keys and values.
+func widths[K, V any]() (c config, err error) {
+	if c.keyBytes, err = frame.KeyBytes[K](); err != nil {
+		return c, err
+	}
+	var none V
+	if any(none) == any(struct{}{}) {
+		return c, nil
+	}
+	c.valueBytes, err = frame.WidthBetween[V]("value of a cache", 4, 4096, 4)
+	return c, err
+}

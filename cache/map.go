@@ -1,0 +1,312 @@
+package cache
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
+	"github.com/warpmap/warpmap/table"
+)
+
+// Policy says what a pair is worth to a cache: its score, a number of 32 bits. The pair with the least score of its
+// bucket goes when another needs the slot.
+type Policy int
+
+// The policies.
+const (
+	// LRU keeps what was used last. A score is the number of the batch that used the pair last.
+	LRU Policy = iota
+	// LFU keeps what is used most. A score is the number of uses since the pair came in, up to 2³¹. Of pairs with the
+	// least, the first in turn goes.
+	LFU
+	// Aged is LFU that forgets: all scores are halved each time that ten keys a slot were looked up or inserted.
+	Aged
+	// Scored keeps what the caller says: InsertScored gives scores. Look-ups do not change them. A pair that is worth
+	// less than all others of its bucket does not go in.
+	Scored
+)
+
+func (p Policy) String() string {
+	return frame.NameOf("Policy", int(p), "lru", "lfu", "aged", "scored")
+}
+
+// Options are the options of New. One of Capacity and Bytes must be set.
+type Options struct {
+	// Capacity is how many pairs the cache holds, rounded up to whole buckets of 12.
+	Capacity int
+	// Bytes is how much memory the cache may take. It never takes more.
+	Bytes int64
+	// Policy says which pairs stay. The zero value is LRU.
+	Policy Policy
+	// TimeToLive is how long a pair is there from when it was inserted or replaced, at least, and a sixteenth of a
+	// second more at most. Zero means for ever. 8 years after a cache was made, its time stands still.
+	TimeToLive time.Duration
+	// Lives says that pairs may have a time to live of their own: see InsertFor.
+	Lives bool
+	// Hash is one of kernel.HashMurmur (the default), HashMueller, or the degenerate ones meant for tests.
+	Hash int
+	// Seed chooses the hash function. Zero means a random one, so that nobody can choose keys that collide.
+	Seed uint64
+
+	group int // of tests: lanes that copy a value; else as the device
+}
+
+// Cache is a table of fixed size that holds the pairs that are worth most. An insert never fails for want of room: a
+// pair of the same bucket goes instead. All operations take whole batches, as those of table.Map do, whose comment
+// says what holds of batches, streams, the order of calls, and errors. Every bit pattern of K can be a key. All
+// methods are safe for use by several goroutines.
+type Cache[K, V any] struct{ handle }
+
+// New makes an empty cache on the device. K has 4 or 8 bytes. V has 4 bytes to 4,096, in steps of 4, or is struct{}
+// for a cache of keys alone. Cost: filling the memory. The first call of a method on a machine compiles its kernels.
+//
+// Errors: K or V of another width, or with pointers or padding; options out of range; *device.OutOfMemoryError. If
+// kernels must be compiled: device.ErrNoCompiler (CPU device) or device.ErrNoNVRTC (GPU), if there is nothing to
+// compile them with. A compiler's own words, in a *device.CompileError, come from the method that needs the kernel.
+func New[K, V any](d *device.Device, o Options) (*Cache[K, V], error) {
+	cfg, err := widths[K, V]()
+	if err != nil {
+		return nil, err
+	}
+	c, err := newCore(d, cfg, o)
+	if err != nil {
+		return nil, err
+	}
+	return &Cache[K, V]{handle{c}}, nil
+}
+
+// Insert puts or replaces n pairs. If a batch holds a key several times, one of its values stays, if any: a pair may go
+// out again in the batch that brought it. In a cache that is Scored, new pairs have
+// the score 0, and others keep theirs. Cost a pair: the lock of its
+// bucket, a read and a write of the bucket, and of the value where that lies apart.
+func (m *Cache[K, V]) Insert(keys []K, values []V) error { return m.InsertScored(keys, values, nil) }
+
+// InsertScored does what Insert does, in a cache that is Scored. scores may be nil. A pair whose key is there gets its
+// new score; a new pair with a score below all others of its bucket does not go in. Errors: also scores in a cache with
+// another policy.
+func (m *Cache[K, V]) InsertScored(keys []K, values []V, scores []uint32) error {
+	c := m.core
+	if err := c.checkBatch(len(keys), len(values), frame.OptionalLen(scores)); err != nil {
+		return err
+	}
+	return c.insert(len(keys), frame.In(keys), frame.In(values), frame.In(scores), frame.In([]uint32(nil)))
+}
+
+// InsertFor does what Insert does, in a cache with Options.Lives, and says how long each pair is to be there. A life
+// of 0 is the TimeToLive of the options. Errors: also lives below 0, and a cache without Lives.
+func (m *Cache[K, V]) InsertFor(keys []K, values []V, lives []time.Duration) error {
+	c := m.core
+	if err := c.checkBatch(len(keys), len(values), -1); err != nil {
+		return err
+	}
+	ticks, err := c.ticksOf(len(keys), lives)
+	if err != nil {
+		return err
+	}
+	return c.insert(len(keys), frame.In(keys), frame.In(values), frame.In([]uint32(nil)), frame.In(ticks))
+}
+
+// Sweep removes the pairs whose time has ended, and returns how many. Look-ups do not find them anyway, and inserts
+// take their slots. But Len counts them until then. Cost: the heads of all buckets are read, and the times.
+func (h *handle) Sweep() (n int, err error) {
+	c := h.core
+	err = c.frame.Writing(nil, func(st *device.Stream) error {
+		if _, err := c.look(st); err != nil {
+			return err
+		}
+		before := c.counters.Seen.Swept
+		if err := c.sweep(st); err != nil {
+			return err
+		}
+		_, err := c.look(st)
+		n = int(c.counters.Seen.Swept - before)
+		return err
+	})
+	return n, err
+}
+
+// InsertOn does what Insert does, with device slices. It queues its work and returns.
+func (m *Cache[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
+	return m.InsertOutOn(st, keys, values, device.Slice[uint32]{}, Out[K, V]{})
+}
+
+// Out is where InsertOutOn writes what goes out: in Keys, Values and Scores the pairs, in no order, and in Count's one
+// element their number. Values and Scores may be zero Slices. All others must have room for as many pairs as the batch
+// has: each insert sends one out at most.
+type Out[K, V any] struct {
+	Keys   device.Slice[K]
+	Values device.Slice[V]
+	Scores device.Slice[uint32]
+	Count  device.Slice[uint64]
+}
+
+// InsertOutOn does what InsertScored does, with device slices, and tells what went out: each pair that gave way to
+// another, with the value and the score that it had, and each pair of the batch that did not go in. scores may be the
+// zero Slice, and so may out's. A pair whose value was replaced did not go out. It queues its work and returns. Errors:
+// also an out that is too short.
+func (m *Cache[K, V]) InsertOutOn(st *device.Stream, keys device.Slice[K], values device.Slice[V],
+	scores device.Slice[uint32], out Out[K, V]) error {
+	c := m.core
+	if err := c.frame.Family.CheckNamedOn("values scores", c.frame.Device, st, keys, m.given(values),
+		frame.Optional(scores)); err != nil {
+		return err
+	}
+	o := outColumns{Keys: out.Keys, Values: out.Values, Scores: out.Scores, Count: out.Count}
+	return c.insertOn(st, putParams{Keys: keys.Addr(), Values: values.Addr(), Scores: scores.Addr(),
+		N: uint64(keys.Len())}, o,
+		func(st *device.Stream) error { return out.Count.Fill(st, 0) })
+}
+
+// given is the values of a batch; a cache of keys alone has none.
+func (m *Cache[K, V]) given(values device.Slice[V]) frame.DeviceSlice {
+	if m.core.cfg.valueBytes == 0 {
+		return frame.Optional(device.Slice[V]{})
+	}
+	return values
+}
+
+// InsertOut does what InsertScored does, and gives what went out: see InsertOutOn. It brings a million pairs at a time
+// to the device, in memory that it makes and frees.
+func (m *Cache[K, V]) InsertOut(keys []K, values []V, scores []uint32) (outKeys []K, outValues []V,
+	outScores []uint32, err error) {
+	if err := m.core.checkBatch(len(keys), len(values), frame.OptionalLen(scores)); err != nil {
+		return nil, nil, nil, err
+	}
+	for first := 0; first < len(keys) && err == nil; first += mostOut {
+		end := min(first+mostOut, len(keys))
+		var part []uint32
+		if scores != nil {
+			part = scores[first:end]
+		}
+		err = m.insertOut(keys[first:end], valuesOf(values, first, end), part, func(k []K, v []V, s []uint32) {
+			outKeys, outValues, outScores = append(outKeys, k...), append(outValues, v...), append(outScores, s...)
+		})
+	}
+	return outKeys, outValues, outScores, err
+}
+
+// Find writes each key's value, or the zero value, and whether it was found; values or found may be nil. What is found
+// counts as used. Cost a key: a read of the 64 bytes that its bucket begins with, and, if it is there, of its word,
+// and of its value where that lies apart; and a write of its score, if that changes.
+func (m *Cache[K, V]) Find(keys []K, values []V, found []bool) error {
+	if err := m.core.keep(); err != nil {
+		return err
+	}
+	return frame.Find(&m.core.frame, keys, values, found, m.core.finding(0))
+}
+
+// FindOn does what Find does, with device slices. It queues its work and returns.
+func (m *Cache[K, V]) FindOn(st *device.Stream, keys device.Slice[K], values device.Slice[V],
+	found device.Slice[bool]) error {
+	if err := m.core.keep(); err != nil {
+		return err
+	}
+	return frame.FindOn(&m.core.frame, st, keys, values, found, m.core.finding(0))
+}
+
+// FindQuiet does what Find does, but what it finds does not count as used.
+func (m *Cache[K, V]) FindQuiet(keys []K, values []V, found []bool) error {
+	return frame.Find(&m.core.frame, keys, values, found, m.core.finding(1))
+}
+
+// FindQuietOn does what FindQuiet does, with device slices. It queues its work and returns.
+func (m *Cache[K, V]) FindQuietOn(st *device.Stream, keys device.Slice[K], values device.Slice[V],
+	found device.Slice[bool]) error {
+	return frame.FindOn(&m.core.frame, st, keys, values, found, m.core.finding(1))
+}
+
+// Delete removes keys. deleted[i] tells whether position i removed one; deleted may be nil. If a batch holds a key
+// several times, exactly one position removes it. Delete returns how many it removed, and 0 after an error, though
+// some keys may be removed.
+func (m *Cache[K, V]) Delete(keys []K, deleted []bool) (int, error) {
+	return frame.Delete(&m.core.frame, keys, deleted, m.core.erase)
+}
+
+// DeleteOn does what Delete does, with device slices, and returns no count. It queues its work and returns.
+func (m *Cache[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
+	return frame.DeleteOn(&m.core.frame, st, keys, deleted, m.core.erase)
+}
+
+// All exports every pair, in no order, and sweeps before. It waits for what is queued.
+func (m *Cache[K, V]) All() ([]K, []V, error) {
+	if m.core.cfg.expires {
+		if _, err := m.Sweep(); err != nil {
+			return nil, nil, err
+		}
+	}
+	return frame.All[K, V](&m.core.frame, m.core.cfg.valueBytes == 0, m.core.exporting)
+}
+
+// Chunks gives every pair to do, in chunks, as Chunks of table.Map does, and sweeps before. Look-ups meanwhile are
+// allowed.
+func (m *Cache[K, V]) Chunks(ctx context.Context, do func(keys []K, values []V) error) error {
+	if m.core.cfg.expires {
+		if _, err := m.Sweep(); err != nil {
+			return err
+		}
+	}
+	return frame.Chunks(ctx, &m.core.frame, m.core.exporting, do)
+}
+
+// Export gives every pair with a score of least or more, and its score, in no order, and sweeps before. It waits for
+// what is queued.
+func (m *Cache[K, V]) Export(least uint32) (keys []K, values []V, scores []uint32, err error) {
+	c := m.core
+	do := c.frame.Alone // it counts in the cache's counters
+	if c.cfg.expires {
+		do = c.frame.Writing
+	}
+	err = do(nil, func(st *device.Stream) error {
+		if err := c.sweep(st); err != nil {
+			return err
+		}
+		all := slotsParams{N: c.t.Count, Least: uint64(least)}
+		n, err := c.each(st, c.kernel.export, all)
+		if err != nil {
+			return err
+		}
+		mem, err := frame.Make[byte](&c.frame, rowBytes(c.cfg, int64(n)))
+		if err != nil {
+			return err
+		}
+		defer c.frame.Free(mem)
+		k, v, s := rowsIn[K, V](c.cfg, mem, int(n))
+		all.Keys, all.Values, all.Scores, all.Limit = k.Addr(), v.Addr(), s.Addr(), n
+		again, err := c.each(st, c.kernel.export, all)
+		if err != nil {
+			return err
+		}
+		if err := family.Exported(int64(again), int64(n)); err != nil {
+			return err
+		}
+		keys, values, scores, err = hostRows(st, k, v, s, int(n))
+		return err
+	})
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return keys, values, scores, nil
+}
+
+// Stats is what a cache measures of itself.
+type Stats struct {
+	table.Stats
+	Hits      uint64 `json:"hits"`      // keys that look-ups found, since the cache was made or cleared; and so below
+	Misses    uint64 `json:"misses"`    // keys that they did not find
+	Added     uint64 `json:"added"`     // pairs that took an empty slot
+	Updated   uint64 `json:"updated"`   // pairs whose key was there
+	Evictions uint64 `json:"evictions"` // pairs that gave way to others
+	Refused   uint64 `json:"refused"`   // pairs that were worth less than those there
+	Expired   uint64 `json:"expired"`   // pairs whose time had ended when they were swept, or others took their slots
+	// LeastScore is the least score of a pair, and Clock the present time in batches. In an LRU cache, the oldest pair
+	// was last used Clock - LeastScore batches ago. LeastScore is 0 if the cache is empty.
+	LeastScore uint32 `json:"least_score"`
+	Clock      uint32 `json:"clock"`
+}
+
+// String tells the policy and the size.
+func (h *handle) String() string {
+	return fmt.Sprintf("%v cache of %d pairs", h.core.cfg.policy, h.core.slots())
+}

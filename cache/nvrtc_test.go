@@ -1,0 +1,41 @@
+package cache
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"testing"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
+	"github.com/warpmap/warpmap/internal/testenv"
+	"github.com/warpmap/warpmap/table"
+)
+
+// All kernels compile for GPUs, on machines that have none: in long runs each layout for each architecture.
+func TestKernelsCompileForGPUs(t *testing.T) {
+	widths := [][2]int{{8, 8}, {4, 4}, {8, 64}, {4, 12}, {8, 0}, {4, 0}, {8, 16}, {4, 4096}}
+	for i, w := range testenv.Some(widths, 1) {
+		for j, arch := range []string{"sm_90", "sm_80", "sm_70"} {
+			if j != i%3 && !testenv.Long() {
+				continue
+			}
+			c := &core{cfg: config{keyBytes: w[0], valueBytes: w[1], policy: policies[i%4], expires: i%3 == 0}}
+			c.opts.group = c.group(true)
+			t.Run(fmt.Sprintf("%d+%d %s", w[0], w[1], arch), func(t *testing.T) {
+				testenv.Turn(t)
+				t.Parallel()
+				_, err := device.CompileFor(arch, c.program("cache", kernelsCU))
+				if w == [2]int{8, 8} && err == nil {
+					header, wrong := frame.CombineHeader(table.Add, reflect.TypeFor[float64]())
+					must(t, wrong)
+					_, err = device.CompileFor(arch, c.updateProgram(header))
+				}
+				if errors.Is(err, device.ErrNoNVRTC) {
+					testenv.RequireNVRTC(t, err)
+				}
+				must(t, err)
+			})
+		}
+	}
+}

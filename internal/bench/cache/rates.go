@@ -1,0 +1,192 @@
+package cache
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/warpmap/warpmap/cache"
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/bench"
+	"github.com/warpmap/warpmap/workload"
+)
+
+// rates measures caches of o.N pairs; of those with values of 64 bytes, a quarter.
+func rates(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
+	fig := &bench.Fig{
+		Title: fmt.Sprintf("Full caches of %d pairs", o.N),
+		Columns: []string{"pairs", "policy", "filled", "find G/s, all hits", "find quiet G/s", "find G/s, no hits",
+			"insert G/s", "told G/s",
+			"overwrite G/s", "table GB", "wrong"},
+		Notes: []string{"inserts are of new keys, in batches of a quarter of the cache: each sends a pair out. Told: what goes out is written, too",
+			"look-ups are of keys that are in, in random order; quiet ones leave the scores as they are. Overwrites are of the same keys",
+			"values of 64 bytes: a quarter of the pairs"},
+		Plots: []bench.Plot{{Title: "Look-ups that hit", X: "pairs", Y: "find G/s, all hits", Series: "policy"}},
+	}
+	for _, p := range []cache.Policy{cache.LRU, cache.LFU} {
+		for _, measure := range []func() ([]any, error){
+			func() ([]any, error) { return ratesOf[uint32, uint32](d, o, o.N, p) },
+			func() ([]any, error) { return ratesOf[uint64, uint64](d, o, o.N, p) },
+			func() ([]any, error) { return ratesOf[uint64, [8]uint64](d, o, max(1, o.N/4), p) },
+		} {
+			row, err := measure()
+			if err != nil {
+				return nil, err
+			}
+			fig.Add(row...)
+		}
+	}
+	return fig, nil
+}
+
+// fillers are how many batches of a quarter of the cache fill it: no bucket is left with an empty slot, or hardly any.
+const fillers = 16
+
+func ratesOf[K workload.Word, V workload.Wide](d *device.Device, o bench.FigOptions, pairs int,
+	p cache.Policy) (row []any, err error) {
+	keyBytes, valueBytes := int(device.Slice[K]{}.Elem().Size()), int(device.Slice[V]{}.Elem().Size())
+	name := fmt.Sprintf("%d+%d", keyBytes, valueBytes)
+	o.Step(fmt.Sprintf("%s bytes, %v", name, p))
+	m, err := cache.New[K, V](d, cache.Options{Capacity: pairs, Policy: p, Seed: 1})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	kinds, err := workload.NewKeys("rand", keyBytes, 1)
+	if err != nil {
+		return nil, err
+	}
+	batch := max(1, pairs/4)
+	hostKeys, hostValues := make([]K, batch*(fillers+2*(bench.Runs+1))), make([]V, batch*(fillers+2*(bench.Runs+1)))
+	workload.Pairs(kinds, hostKeys, hostValues)
+	st := d.Stream()
+	keys, e1 := device.From(d, hostKeys)
+	values, e2 := device.From(d, hostValues)
+	out, e3 := outOf[K, V](d, batch)
+	defer bench.Free(keys, values, out.Keys, out.Values, out.Scores, out.Count)
+	if err := errors.Join(e1, e2, e3); err != nil {
+		return nil, err
+	}
+	next := 0
+	insert := func(out cache.Out[K, V]) func() error {
+		return func() error {
+			first := next
+			next += batch
+			return m.InsertOutOn(st, keys.Slice(first, next), values.Slice(first, next), device.Slice[uint32]{}, out)
+		}
+	}
+	for range fillers {
+		if err := insert(cache.Out[K, V]{})(); err != nil {
+			return nil, err
+		}
+	}
+	wrong := 0
+	evicting := func(queue func() error) (float64, error) {
+		before, err := m.Stats()
+		if err != nil {
+			return 0, err
+		}
+		t, err := bench.Timed(d, st, bench.Runs, nil, queue)
+		if err != nil {
+			return 0, err
+		}
+		after, err := m.Stats()
+		went := after.Evictions - before.Evictions + after.Added - before.Added
+		wrong += int((bench.Runs+1)*batch) - int(went)
+		return bench.Rate(batch, t), err
+	}
+	plain, err := evicting(insert(cache.Out[K, V]{}))
+	if err != nil {
+		return nil, err
+	}
+	told, err := evicting(insert(out))
+	if err != nil {
+		return nil, err
+	}
+	stats, err := m.Stats()
+	if err != nil {
+		return nil, err
+	}
+	x, err := lookUps(d, m, kinds)
+	if err != nil {
+		return nil, err
+	}
+	return []any{name, p.String(), bench.Round(stats.LoadFactor), bench.Round(x.hits), bench.Round(x.quiet),
+		bench.Round(x.misses), bench.Round(plain),
+		bench.Round(told), bench.Round(x.overwrite), bench.Round(float64(stats.Bytes) / 1e9), wrong + x.wrong}, nil
+}
+
+func outOf[K, V any](d *device.Device, n int) (out cache.Out[K, V], err error) {
+	var errs [4]error
+	out.Keys, errs[0] = device.Make[K](d, n)
+	out.Values, errs[1] = device.Make[V](d, n)
+	out.Scores, errs[2] = device.Make[uint32](d, n)
+	out.Count, errs[3] = device.Make[uint64](d, 1)
+	return out, errors.Join(errs[:]...)
+}
+
+// asked is what comes of look-ups.
+type asked struct {
+	hits, quiet, misses, overwrite float64
+	wrong                          int
+}
+
+// lookUps asks for all keys that are in, in random order, and for as many that are not.
+func lookUps[K workload.Word, V workload.Wide](d *device.Device, m *cache.Cache[K, V], kinds workload.Keys) (x asked,
+	err error) {
+	st := d.Stream()
+	in, _, err := m.All()
+	if err != nil {
+		return x, err
+	}
+	rand.New(rand.NewPCG(1, 2)).Shuffle(len(in), func(i, j int) { in[i], in[j] = in[j], in[i] })
+	want, absent := make([]V, len(in)), make([]K, len(in))
+	for i, k := range in {
+		want[i] = workload.Widen[V](workload.Value(uint64(k)))
+		absent[i] = K(kinds.At(kinds.Span() - 1 - uint64(i))) // the last of all, which nobody put
+	}
+	keys, e1 := device.From(d, in)
+	none, e2 := device.From(d, absent)
+	values, e3 := device.From(d, want)
+	results, e4 := device.Make[V](d, len(in))
+	found, e5 := device.Make[bool](d, len(in))
+	defer bench.Free(keys, none, values, results, found)
+	if err := errors.Join(e1, e2, e3, e4, e5); err != nil {
+		return x, err
+	}
+	check := func(hit bool) error {
+		got, e1 := results.Host(st)
+		is, e2 := found.Host(st)
+		for i := range got {
+			var v V
+			if hit {
+				v = want[i]
+			}
+			if is[i] != hit || got[i] != v {
+				x.wrong++
+			}
+		}
+		return errors.Join(e1, e2)
+	}
+	for _, op := range []struct {
+		to    *float64
+		queue func() error
+		after func() error
+	}{
+		{&x.quiet, func() error { return m.FindQuietOn(st, keys, results, found) },
+			func() error { return check(true) }},
+		{&x.hits, func() error { return m.FindOn(st, keys, results, found) }, func() error { return check(true) }},
+		{&x.misses, func() error { return m.FindOn(st, none, results, found) }, func() error { return check(false) }},
+		{&x.overwrite, func() error { return m.InsertOn(st, keys, values) }, m.Check},
+	} {
+		t, err := bench.Timed(d, st, bench.Runs, nil, op.queue)
+		if err != nil {
+			return x, err
+		}
+		*op.to = bench.Rate(len(in), t)
+		if err := op.after(); err != nil {
+			return x, err
+		}
+	}
+	return x, nil
+}
