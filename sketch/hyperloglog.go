@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/warpmap/warpmap/device"
@@ -63,7 +64,8 @@ type handle struct{ s *hyperLogLog }
 // hyperLogLog is what works in addresses and bytes under HyperLogLog.
 type hyperLogLog struct {
 	frame    frame.Frame
-	keyBytes int // 0: text, whose hashes are keys of 8 bytes
+	number   uint64 // sketches are locked in the order of their numbers
+	keyBytes int    // 0: text, whose hashes are keys of 8 bytes
 	opts     HyperLogLogOptions
 	add      device.Kernel[addParams]
 	merge    device.Kernel[mergeParams]
@@ -71,6 +73,8 @@ type hyperLogLog struct {
 
 	mem device.Slice[byte] // guarded by the frame's lock, as what it points to
 }
+
+var numbers atomic.Uint64
 
 const (
 	textBytes = 8 // of a hash of text
@@ -84,6 +88,8 @@ const (
 	cpuThreads = 32
 	// cpuBlock is how many keys a block of the CPU device has at least, so that to merge its registers costs little.
 	cpuBlock = 1 << 17
+	// laneKeys is how many keys a lane has at least, where blocks have no registers of their own.
+	laneKeys = 4
 	// waves is how many blocks a multiprocessor gets, at most.
 	waves = 8
 	// leastText is how many texts a goroutine hashes at least, and mostText how many are hashed before they go on.
@@ -103,7 +109,7 @@ func NewHyperLogLog[K any](d *device.Device, o HyperLogLogOptions) (*HyperLogLog
 			return nil, err
 		}
 	}
-	s := &hyperLogLog{keyBytes: width, opts: o}
+	s := &hyperLogLog{number: numbers.Add(1), keyBytes: width, opts: o}
 	return frame.Made(&HyperLogLog[K]{handle{s}}, s.frame.Open(family, d, s.begin, s.free))
 }
 
@@ -227,22 +233,26 @@ func (s *hyperLogLog) queue(st *device.Stream, keys uint64, n int64) error {
 	}
 	p := addParams{Keys: keys, N: uint64(n), Registers: s.mem.Addr(), Seed: s.opts.Seed,
 		Precision: uint64(s.opts.Precision)}
-	grid := s.grid(n)
-	if n >= s.ownFrom && s.registers() <= s.frame.Device.Info().Shared-sharedKept {
+	own := n >= s.ownFrom && s.registers() <= s.frame.Device.Info().Shared-sharedKept
+	grid := s.grid(n, own)
+	if own {
 		p.Own, grid.Shared = 1, int(max(16, s.registers()))
 	}
 	return s.add.Launch(st, grid, &p)
 }
 
-// grid covers n keys by no more blocks than run at once, for each brings its registers together with those of all.
-func (s *hyperLogLog) grid(n int64) device.Grid {
+// grid covers n keys. Blocks with registers of their own are no more than run at once, for each brings its registers
+// together with those of all.
+func (s *hyperLogLog) grid(n int64, own bool) device.Grid {
 	info := s.frame.Device.Info()
-	if info.Stress {
-		return s.frame.Grid(n, waves)
-	}
 	blocks := int64(info.Multiprocessors)
-	if !info.CUDA() {
+	switch {
+	case info.Stress:
+		return s.frame.Grid(n, waves)
+	case !info.CUDA():
 		return device.Grid{Blocks: max(1, min(n/cpuBlock, 4*blocks)), Threads: cpuThreads}
+	case !own:
+		return s.frame.Grid((n+laneKeys-1)/laneKeys, waves)
 	}
 	blocks *= min(waves, max(1, info.Shared/s.registers()))
 	return device.Grid{Blocks: max(1, min(n/max(frame.Threads, s.registers()), blocks)), Threads: frame.Threads}
@@ -264,9 +274,7 @@ func (h *HyperLogLog[K]) Merge(other *HyperLogLog[K]) error {
 			"one Seed, which by default is random)", h.Form().Make, other.Form().Make)
 	}
 	if s.frame.Device == o.frame.Device {
-		return s.frame.WritingBoth(&o.frame, nil, func(st *device.Stream) error {
-			return s.raise(st, o.mem.Addr(), s.registers())
-		})
+		return s.mergeNear(o)
 	}
 	registers, err := o.download()
 	if err != nil {
@@ -282,6 +290,25 @@ func (h *HyperLogLog[K]) Merge(other *HyperLogLog[K]) error {
 			func() error { return from.Mem.Slice(0, len(registers)).Write(st, registers) },
 			func() error { return s.raise(st, from.Mem.Addr(), s.registers()) },
 		)
+	})
+}
+
+// mergeNear is Merge of a sketch on the same device, which is only read: what breaks off there leaves it whole. Whoever
+// holds two takes them in the order of their numbers, so that nobody waits for another who waits for him.
+func (s *hyperLogLog) mergeNear(o *hyperLogLog) error {
+	st := s.frame.Device.Stream()
+	writing := func(queue func() error) error {
+		return s.frame.Writing(st, func(*device.Stream) error { return queue() })
+	}
+	reading := func(queue func() error) error {
+		return o.frame.Reading(st, func(*device.Stream) error { return queue() })
+	}
+	outer, inner := writing, reading
+	if s.number > o.number {
+		outer, inner = reading, writing
+	}
+	return outer(func() error {
+		return inner(func() error { return s.raise(st, o.mem.Addr(), s.registers()) })
 	})
 }
 
@@ -465,4 +492,14 @@ func ofForm[K any](d *device.Device, want table.FilterForm) (*HyperLogLog[K], er
 		return nil, errors.Join(fmt.Errorf("sketch: a sketch of form %v has form %v", want, h.Form()), h.Close())
 	}
 	return h, err
+}
+
+// CompileAhead compiles the kernels of a HyperLogLog of such keys, on a device of device.OpenAhead. Errors: those of
+// NewHyperLogLog; *device.CompileError.
+func CompileAhead[K any](d *device.Device) error {
+	h, err := NewHyperLogLog[K](d, HyperLogLogOptions{})
+	if err != nil {
+		return err
+	}
+	return errors.Join(device.Ahead(h.s.add, h.s.merge), h.Close(), d.Ready())
 }

@@ -248,8 +248,8 @@ func TestErrorOverSeeds(t *testing.T) {
 			}
 			want := standardError(precision)
 			bias, deviation := bias/seeds, math.Sqrt(square/seeds)
-			told := fmt.Sprintf("precision %d, %d keys: a mean of %+.4f, a deviation of %.4f of %.4f, %.4f at most", precision,
-				n, bias, deviation, want, worst)
+			told := fmt.Sprintf("precision %d, %d keys: a mean of %+.4f, a deviation of %.4f of %.4f, %.4f at most",
+				precision, n, bias, deviation, want, worst)
 			t.Log(told)
 			// The mean of so many is within 4.5/√seeds deviations of the bias that 2^precision registers have. The
 			// theory is of many registers: the deviation of 16 is a fifth more. Of few keys, the error is whole keys.

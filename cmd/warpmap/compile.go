@@ -42,8 +42,8 @@ and nobody else may write in it. The program must be of the same version of warp
 
 Kernels are those of tables with their default options, and do not depend on the types of keys and values but by their
 widths; Update is compiled for unsigned integers, by Add. For what else a program has, call warpmap.CompileAhead,
-warpmap.CompileAheadStrings and shard.CompileAhead with its own types. The cache of a machine on which it ran has the
-kernels that it launched, and no others.`,
+warpmap.CompileAheadStrings, shard.CompileAhead and sketch.CompileAhead with its own types. The cache of a machine on
+which it ran has the kernels that it launched, and no others.`,
 		Example: `  warpmap compile --arch sm_90 --out kernels
   warpmap compile --device cpu --arch amd64 --table warpcore --key-bytes 8 --value-bytes 8 --out kernels
   warpmap compile --arch sm_90 --table slab --kind strings --value-bytes 8 --out kernels

@@ -1,5 +1,5 @@
 // Package library measures what programs get that use warpmap as a library: look-ups of single keys from
-// many goroutines, saving and loading, tables that age, and tables beside Go's maps.
+// many goroutines, saving and loading, sketches, tables that age, and tables beside Go's maps.
 package library
 
 import "github.com/warpmap/warpmap/internal/bench"
@@ -12,4 +12,5 @@ var Studies = []bench.Study{
 	{Name: "library/cpu", About: "the CPU device beside Go maps, by the wall clock", Run: cpu, CUDA: 1, CPU: 10_000_000},
 	{Name: "library/gomap", About: "beside Go maps and maps for many goroutines, by size and batch", Run: goMaps, CUDA: 100_000_000, CPU: 10_000_000},
 	{Name: "library/save", About: "saving and loading tables of every kind and family", Run: save, CUDA: 1 << 26, CPU: 1 << 20},
+	{Name: "library/sketch", About: "keys that go into a HyperLogLog", Run: sketches, CUDA: 1 << 28, CPU: 1 << 24},
 }

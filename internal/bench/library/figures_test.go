@@ -57,3 +57,12 @@ func TestGoMaps(t *testing.T) {
 	}
 	benchtest.Draw(t, fig)
 }
+
+// Each width and precision has a row for all keys, and one for a small batch, with an estimate that is near.
+func TestSketch(t *testing.T) {
+	benchtest.Draw(t, benchtest.Rows(t, library.Studies, "library/sketch", 100_000, 3*4*2, func(at func(string) any) {
+		benchtest.AtLeast(t, "G/s", at("G/s"), 1e-6)
+		benchtest.AtLeast(t, "GB/s", at("GB/s"), 1e-6)
+		benchtest.AtLeast(t, "expected", at("expected %"), 0.2)
+	}))
+}

@@ -1,0 +1,152 @@
+package sketch
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/faults"
+	"github.com/warpmap/warpmap/internal/frame"
+	"github.com/warpmap/warpmap/internal/testenv"
+)
+
+// Whatever call of the device fails within an operation, the error is a line, and the registers are those from before
+// or those of the whole operation. Tried again, it is done, unless the error says that the sketch is broken; what is
+// merged into it stays whole; and nothing stays open.
+func TestFaults(t *testing.T) {
+	d, other := open(t, "cpu"), open(t, "cpu:1")
+	o := HyperLogLogOptions{Precision: 6, Seed: 3}
+	first, more := randomKeys[uint32](500, 1), randomKeys[uint32](2000, 2)
+	before, after, empty := newTwin(o), newTwin(o), newTwin(o)
+	before.addAll(bytesOf(first), 4)
+	after.addAll(bytesOf(first), 4)
+	after.addAll(bytesOf(more), 4)
+	on, err := device.From(d, more)
+	must(t, err)
+	defer on.Free()
+	near, far := newSketch[uint32](t, d, o), newSketch[uint32](t, other, o)
+	must(t, errors.Join(near.Add(more), far.Add(more)))
+	file := func(h *HyperLogLog[uint32]) (b bytes.Buffer) {
+		must(t, h.Save(context.Background(), &b))
+		return b
+	}
+	saved := file(near)
+	for _, op := range []struct {
+		name string
+		do   func(h *HyperLogLog[uint32]) error
+		then *twin
+	}{
+		{"Add", func(h *HyperLogLog[uint32]) error { return h.Add(more) }, after},
+		{"AddOn", func(h *HyperLogLog[uint32]) error { return h.AddOn(nil, on) }, after},
+		{"Merge", func(h *HyperLogLog[uint32]) error { return h.Merge(near) }, after},
+		{"Merge of another device's", func(h *HyperLogLog[uint32]) error { return h.Merge(far) }, after},
+		{"Clear", func(h *HyperLogLog[uint32]) error { return h.Clear() }, empty},
+		{"Estimate", func(h *HyperLogLog[uint32]) error {
+			e, err := h.Estimate()
+			if want := before.estimate(); err == nil && e != want {
+				return fmt.Errorf("an estimate of %v, want %v", e, want)
+			}
+			return err
+		}, before},
+		{"Save and load", func(h *HyperLogLog[uint32]) error {
+			var b bytes.Buffer
+			err := h.Save(context.Background(), &b)
+			if err != nil {
+				return err
+			}
+			again, err := LoadHyperLogLog[uint32](context.Background(), &b, d)
+			if err != nil {
+				return err
+			}
+			return errors.Join(before.differs(again), again.Close())
+		}, before},
+		{"Load and Merge", func(h *HyperLogLog[uint32]) error {
+			again, err := LoadHyperLogLog[uint32](context.Background(), bytes.NewReader(saved.Bytes()), d)
+			if err != nil {
+				return err
+			}
+			return errors.Join(h.Merge(again), again.Close())
+		}, after},
+	} {
+		t.Run(op.name, func(t *testing.T) {
+			failed := 0
+			for site := range faults.Sites {
+				for n := int64(1); n < 1000; n++ {
+					h, err := NewHyperLogLog[uint32](d, o)
+					must(t, err)
+					must(t, h.Add(first))
+					open := len(frame.OpenTables(d))
+					order := &faults.Counter{Site: site, N: n, Outcome: faults.Fails}
+					faults.Set(d, order.Order)
+					err = op.do(h)
+					faults.Set(d, nil)
+					if now := len(frame.OpenTables(d)); now != open {
+						t.Fatalf("%s %d fails: %d sketches are open, were %d", site, n, now, open)
+					}
+					if err != nil {
+						failed++
+						var call *device.CallError
+						if strings.Contains(err.Error(), "\n") {
+							t.Errorf("%s %d fails: %q", site, n, err)
+						}
+						if errors.As(err, &call) && call.Broken {
+							if err := errors.Join(h.Close(), near.Check(), far.Check()); err != nil {
+								t.Fatalf("%s %d fails: what was only read: %v", site, n, err)
+							}
+							if !order.Met() {
+								t.Fatalf("the sketch is broken, though no call failed: %v", err)
+							}
+							continue
+						}
+						if got := errors.Join(before.differs(h), op.then.differs(h)); got != nil &&
+							before.differs(h) != nil && op.then.differs(h) != nil {
+							t.Fatalf("%s %d fails: %v: %v", site, n, err, got)
+						}
+						if err := op.do(h); err != nil {
+							t.Fatalf("%s %d failed, and again: %v", site, n, err)
+						}
+					}
+					if err := op.then.differs(h); err != nil {
+						t.Fatalf("%s %d fails: %v", site, n, err)
+					}
+					must(t, h.Close())
+					if !order.Met() {
+						break
+					}
+				}
+			}
+			if failed == 0 {
+				t.Error("no call failed")
+			}
+		})
+	}
+}
+
+// What CompileAhead has compiled is all that a sketch launches: there, no compiler is needed.
+func TestCompileAhead(t *testing.T) {
+	level := runtime.GOARCH
+	if level == "amd64" {
+		level = "x86-64-v2"
+	}
+	dir := t.TempDir()
+	must(t, os.Chmod(dir, 0o700))
+	ahead, err := device.OpenAhead(level, device.WithCache(dir))
+	testenv.Require(t, "cpu", err)
+	must(t, errors.Join(CompileAhead[uint64](ahead), ahead.Close()))
+	t.Setenv("PATH", t.TempDir())
+	t.Setenv("CXX", "")
+	d := open(t, "cpu", device.WithKernels(os.DirFS(dir)), device.WithCache(""))
+	o := HyperLogLogOptions{Precision: 8, Seed: 3}
+	for _, n := range []int{10, 100_000} {
+		a, b, w := newSketch[uint64](t, d, o), newSketch[uint64](t, d, o), newTwin(o)
+		keys := randomKeys[uint64](n, 4)
+		w.addAll(bytesOf(keys), 8)
+		must(t, errors.Join(a.Add(keys), b.Merge(a), w.differs(b)))
+	}
+}
