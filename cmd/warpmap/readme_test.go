@@ -60,6 +60,7 @@ var notRun = map[string]string{
 	"mkdir taxonomy && curl -s https://": "needs the network",
 	"curl ":                              "needs the server; serve_test.go asks it the same",
 	"go test ./":                         "this test is part of it",
+	"go run ./internal/trial":            "takes hours; its own tests run it",
 	"WARPMAP_PROGRAMS=":                  "goes on as long as it says; internal/operations runs shorter",
 	"WARPMAP_MODEL=":                     "this test is part of it; TestModelFindsMissingOrder of slab runs some",
 	"go run ./cmd/warpmap demo":          "main_test.go runs it",
