@@ -227,8 +227,8 @@ func NewFilter[K any](d *device.Device, name table.Family, o table.FilterOptions
 	return from(filterMakers[K](), table.KindFilter, name, d, o)
 }
 
-// NewCache makes an empty cache, of fixed size, on the device: see cache.New. There is one family of caches, which has no
-// other kind.
+// NewCache makes an empty cache, of fixed size, on the device, which must be the CPU so far: see cache.New. There is one
+// family of caches, which has no other kind.
 func NewCache[K, V any](d *device.Device, o cache.Options) (*cache.Cache[K, V], error) {
 	return cache.New[K, V](d, o)
 }

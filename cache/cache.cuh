@@ -116,6 +116,16 @@ template <class C> struct Place {
     typename C::word old; // in the slot
 };
 
+// any_busy is the condition of a loop in which lanes take turns with locks. On a GPU all lanes of a warp go around until
+// the last of them is done, those that work alone, too: append wants all of them.
+template <class Tile> __device__ __forceinline__ bool any_busy(Tile g, bool busy) {
+#if defined(WARPMAP_HOST)
+    return g.any_of_all(busy);
+#else
+    return warp_ballot(~0u, busy) != 0;
+#endif
+}
+
 // lock takes a bucket, once: it does not wait. Whoever has it makes the version odd until unlock. With READERS, those
 // who look up without the lock see the odd version before they see a change.
 template <bool READERS> __device__ __forceinline__ bool lock(u64 bucket, u32& version) {

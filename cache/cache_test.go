@@ -31,6 +31,9 @@ func open(t testing.TB, name string, opts ...device.Option) *device.Device {
 		must(t, err)
 	}
 	testenv.Require(t, "cuda", err)
+	if d.Info().CUDA() && !onGPUs {
+		t.Skip("caches are not made on GPUs")
+	}
 	t.Cleanup(func() {
 		tabletest.NoneForgotten(t, d)
 		must(t, d.Close())

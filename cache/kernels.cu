@@ -83,7 +83,7 @@ WARPMAP_KERNEL(put, putParams) {
         u32 score = busy ? new_score<C>((u32)p.now, p.scores, i) : 0;
         u32 expiry = busy ? expiry_of<C>(p.time, p.life, p.lives, i) : 0;
         Home<C> h(t, k);
-        while (g.any_of_all(busy)) {
+        while (any_busy(g, busy)) {
             u32 version = 0;
             Place<C> x{};
             bool got = busy && lock<false>(h.bucket, version);
@@ -158,7 +158,7 @@ WARPMAP_KERNEL(mixed, mixedParams) {
         u64 result = busy ? row_at<C>(p.results, i) : 0;
         Home<C> h(t, k);
         if (busy && p.clock) at<u64>(p.calls)[i] = add(at<u64>(p.clock), (u64)1);
-        while (g.any_of_all(busy)) {
+        while (any_busy(g, busy)) {
             u32 version = 0;
             Place<C> x{};
             x.slot = WAYS;

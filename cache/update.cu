@@ -20,7 +20,7 @@ WARPMAP_KERNEL(update, putParams) {
         C::value v = busy ? paired_input<C>(p.values, i) : C::value{};
         u32 score = busy ? new_score<C>((u32)p.now, 0, i) : 0;
         Home<C> h(t, k);
-        while (g.any_of_all(busy)) {
+        while (any_busy(g, busy)) {
             u32 version;
             if (!busy || !lock<false>(h.bucket, version)) {
                 pause();

@@ -172,6 +172,7 @@ func (m *mapOf[K, V]) wrong(c *call, keys []K, values []V) (a answer) {
 		s := newSlices(m.d, false)
 		k, v := lend(s, append(keys, m.key.make(1))), lend(s, append(values, m.value.make(1)))
 		if s.lacking(&a) {
+			s.close(&a.Err)
 			return a
 		}
 		s.close(&a.Err)
