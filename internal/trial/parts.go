@@ -28,12 +28,11 @@ func (p *part) behind() float64 {
 
 // turn is what a process of a part runs.
 type turn struct {
-	dir     string // of the package, from the root; "root" is the root itself
-	tests   string // a pattern as of go test -run. DEVICE stands for the device; a turn without it is of the CPU alone
-	lasts   bool   // it goes on for as long as WARPMAP_PROGRAMS says
-	fuzz    bool   // tests is a pattern of fuzzers
-	failed  int
-	skipped bool // it ran no test
+	dir    string // of the package, from the root; "root" is the root itself
+	tests  string // a pattern as of go test -run. DEVICE stands for the device; a turn without it is of the CPU alone
+	lasts  bool   // it goes on for as long as WARPMAP_PROGRAMS says
+	fuzz   bool   // tests is a pattern of fuzzers
+	failed int
 }
 
 // suits tells whether any of a part's turns can run.
