@@ -359,7 +359,7 @@ func (c *core) insert(st *device.Stream, k *insertKernels, b frame.Rows, exact *
 		return nil, nil, c.launchInsert(st, k, insertParams{Limit: math.MaxUint64}, b)
 	}
 	keys := b.Keys
-	if b.When != 0 || !frame.CanCount(c.cfg.keyBytes) {
+	if b.When != 0 || !c.frame.Device.Info().CUDA() || !frame.CanCount(c.cfg.keyBytes) {
 		keys = 0 // of rows that are not chosen, too; or of a size that is not counted
 	}
 	return c.take(st, b.N, 1, keys, exact, func(p frame.Part) error {
@@ -448,7 +448,7 @@ func (c *core) take(st *device.Stream, n, share int64, keys uint64, exact *frame
 	}
 	last := false
 	return frame.Inserter{
-		Try:   c.frame.Tries(min(firstBatch, max(leastBatch, crowded*c.capacity()))),
+		Try:   c.tries(),
 		Share: share, Keys: keys, KeyBytes: c.cfg.keyBytes,
 		Launch: func(p frame.Part) (err error) {
 			if last = p.Attempt == lastAttempt; p.Attempt > 0 {
@@ -675,3 +675,11 @@ func (h *handle) Stats() (table.Stats, error) {
 func (h *handle) Close() error { return h.core.frame.Close() }
 
 func (c *core) free() error { return errors.Join(c.far.close(c), c.freeMemory(&c.memory)) }
+
+// tries is how many pairs of unknown duplicity are tried at once.
+func (c *core) tries() int64 {
+	if !c.frame.Device.Info().CUDA() {
+		return c.frame.Tries(firstBatch)
+	}
+	return min(firstBatch, max(leastBatch, crowded*c.capacity()))
+}
