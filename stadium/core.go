@@ -360,7 +360,7 @@ func (c *core) insert(st *device.Stream, k *insertKernels, b frame.Rows, exact *
 	}
 	keys := b.Keys
 	if b.When != 0 || !c.frame.Device.Info().CUDA() || !frame.CanCount(c.cfg.keyBytes) {
-		keys = 0 // of rows that are not chosen, too; or of a size that is not counted
+		keys = 0 // they have rows that are not chosen, or are not counted; and cores do not crowd in a bucket
 	}
 	return c.take(st, b.N, 1, keys, exact, func(p frame.Part) error {
 		q := insertParams{Rows: frame.Placing{Refused: p.Refused, Attempt: p.Attempt}, Limit: c.searched(int64(p.N), p.Attempt)}
