@@ -489,3 +489,22 @@ func TestDegenerateHash(t *testing.T) {
 		must(t, churn[uint64, uint64](d, Options{Capacity: 36, Hash: hash}, 5, 30, 60, 40))
 	}
 }
+
+// A cache takes no more than Options.Bytes, also where values lie apart.
+func TestBytesAreNotExceeded(t *testing.T) {
+	d := open(t, "cpu")
+	for _, most := range []int64{400, 735, 736, 1000, 5000} { // a bucket takes 192 bytes, and 144 apart, behind a multiple of 256
+		m, err := New[uint64, [3]uint32](d, Options{Bytes: most})
+		must(t, err)
+		s, err := m.Stats()
+		must(t, err)
+		if s.Bytes > most || s.Capacity == 0 {
+			t.Errorf("%d bytes are allowed, and %d pairs take %d", most, s.Capacity, s.Bytes)
+		}
+		must(t, errors.Join(m.Check(), m.Close()))
+	}
+	if m, err := New[uint64, [3]uint32](d, Options{Bytes: 399}); err == nil {
+		t.Error("a bucket of 400 bytes is in 399")
+		m.Close()
+	}
+}

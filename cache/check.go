@@ -16,7 +16,7 @@ func (h *handle) Check() error {
 }
 
 func (c *core) checkImage(mem []byte) error {
-	if most := c.opts.Bytes; most > 0 && int64(len(mem)) > most+int64(c.cfg.bucketBytes()) {
+	if most := c.opts.Bytes; most > 0 && int64(len(mem)) > most {
 		return fmt.Errorf("cache: check: %d bytes, and %d were allowed", len(mem), most)
 	}
 	live := int64(0)

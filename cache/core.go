@@ -87,16 +87,20 @@ func (o *Options) complete(cfg *config) (buckets int64, err error) {
 	case (o.Capacity == 0) == (o.Bytes == 0):
 		return 0, fmt.Errorf("cache: a capacity of %d pairs, and %d bytes (want one of them: a cache never grows)",
 			o.Capacity, o.Bytes)
-	case o.Bytes > 0 && o.Bytes < each:
+	case o.Bytes > 0 && o.Bytes < cfg.bytes(1):
 		return 0, fmt.Errorf("cache: %s have no room for a bucket of %d pairs, which takes %s", device.Bytes(o.Bytes),
-			ways, device.Bytes(each))
+			ways, device.Bytes(cfg.bytes(1)))
 	}
 	for o.Seed == 0 {
 		o.Seed = rand.Uint64()
 	}
 	cfg.policy, cfg.hash = o.Policy, o.Hash
 	if o.Bytes > 0 {
-		return o.Bytes / each, nil
+		buckets = o.Bytes / each
+		for cfg.bytes(buckets) > o.Bytes { // values that lie apart begin at a round address
+			buckets--
+		}
+		return buckets, nil
 	}
 	return (int64(o.Capacity) + ways - 1) / ways, nil
 }
@@ -122,7 +126,7 @@ func (c *core) begin() error {
 		return err
 	}
 	inBuckets := frame.Align(buckets * c.cfg.bucketBytes())
-	if c.mem, err = frame.Make[byte](&c.frame, inBuckets+buckets*c.cfg.apartBytes()); err != nil {
+	if c.mem, err = frame.Make[byte](&c.frame, c.cfg.bytes(buckets)); err != nil {
 		return err
 	}
 	st := c.frame.Device.Stream()

@@ -66,6 +66,14 @@ func (c config) apartBytes() int64 {
 	return int64(ways * c.valueBytes)
 }
 
+// bytes is the memory of so many buckets, with their values.
+func (c config) bytes(buckets int64) int64 {
+	if c.paired() {
+		return buckets * c.bucketBytes()
+	}
+	return frame.Align(buckets*c.bucketBytes()) + buckets*c.apartBytes()
+}
+
 // pieceBytes is how much of a value a lane copies at once: users' values have no better alignment.
 func (c config) pieceBytes() int {
 	for _, n := range []int{16, 8} {

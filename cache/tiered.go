@@ -92,7 +92,7 @@ func (t *Tiered[K, V]) Get(ctx context.Context, keys []K, values []V, found []bo
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		own, ownKeys, all := t.board(keys, missing)
+		own, ownKeys, all, old := t.board(keys, missing)
 		if len(own) > 0 {
 			if err := t.fetch(ctx, own, ownKeys); err != nil {
 				return err
@@ -100,13 +100,14 @@ func (t *Tiered[K, V]) Get(ctx context.Context, keys []K, values []V, found []bo
 		}
 		again := missing[:0]
 		for _, i := range missing {
-			f := all[bitsOf(keys[i])]
+			b := bitsOf(keys[i])
+			f := all[b]
 			select {
 			case <-f.done:
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			}
-			if f.err != nil { // of another's call, which may have had another context
+			if f.err != nil || old[b] { // of another's call, which may have had another context; or before a Put
 				again = append(again, i)
 				continue
 			}
@@ -117,11 +118,13 @@ func (t *Tiered[K, V]) Get(ctx context.Context, keys []K, values []V, found []bo
 	return nil
 }
 
-// board gives the flights of the keys at some positions, and those of them that begin now, for the caller to fetch.
-func (t *Tiered[K, V]) board(keys []K, at []int) (own []*flight[V], ownKeys []K, all map[uint64]*flight[V]) {
+// board gives the flights of the keys at some positions, and those of them that begin now, for the caller to fetch. old
+// are keys whose flight may have read the store before a Put that has returned.
+func (t *Tiered[K, V]) board(keys []K, at []int) (own []*flight[V], ownKeys []K, all map[uint64]*flight[V],
+	old map[uint64]bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	all = map[uint64]*flight[V]{}
+	all, old = map[uint64]*flight[V]{}, map[uint64]bool{}
 	for _, i := range at {
 		b := bitsOf(keys[i])
 		f := t.flights[b]
@@ -130,10 +133,12 @@ func (t *Tiered[K, V]) board(keys []K, at []int) (own []*flight[V], ownKeys []K,
 			f = &flight[V]{done: make(chan struct{}), stale: written}
 			t.flights[b] = f
 			own, ownKeys = append(own, f), append(ownKeys, keys[i])
+		} else if f.stale && all[b] == nil {
+			old[b] = true
 		}
 		all[b] = f
 	}
-	return own, ownKeys, all
+	return own, ownKeys, all, old
 }
 
 // fetch brings keys from the store, and puts into the cache what is not stale.

@@ -246,3 +246,45 @@ func TestTieredErrors(t *testing.T) {
 		t.Error("half a tier is taken")
 	}
 }
+
+// Who looks a key up behind a Put gets what was put, or something newer, though a look-up from before the Put is under
+// way and the key has gone out meanwhile.
+func TestTieredGivesNothingOlderThanAPut(t *testing.T) {
+	var s store
+	x := tiered(t, &s, Options{Capacity: 24})
+	ctx := context.Background()
+	s.pairs[1] = 10
+	fetch, read, end := x.source.Fetch, make(chan struct{}), make(chan struct{})
+	first := true
+	x.source.Fetch = func(ctx context.Context, keys, values []uint64, found []bool) error {
+		err := fetch(ctx, keys, values, found)
+		if first {
+			first = false
+			close(read)
+			<-end
+		}
+		return err
+	}
+	var work sync.WaitGroup
+	work.Go(func() {
+		if err := x.Get(ctx, []uint64{1}, make([]uint64, 1), nil); err != nil {
+			t.Error(err)
+		}
+	})
+	<-read
+	must(t, x.Put(ctx, []uint64{1}, []uint64{11}))
+	_, err := x.Cache.Delete([]uint64{1}, nil)
+	must(t, err)
+	got := make([]uint64, 2)
+	work.Go(func() {
+		if err := x.Get(ctx, []uint64{1, 1}, got, nil); err != nil {
+			t.Error(err)
+		}
+	})
+	time.Sleep(10 * time.Millisecond) // mostly it waits for the other by then; it need not
+	close(end)
+	work.Wait()
+	if got[0] != 11 || got[1] != 11 {
+		t.Errorf("behind a Put of 11, a look-up gives %v", got)
+	}
+}

@@ -91,6 +91,8 @@ func command(ctx context.Context, args []string, parts func() []*part, out io.Wr
 	switch {
 	case flags.NArg() > 0 || *beside < 1 || t.time <= 0 || t.deadline <= 0:
 		return fmt.Errorf("%q: want flags alone, and numbers above 0", args)
+	case t.device != "cpu" && t.device != "cuda:0":
+		return fmt.Errorf("-device %q: want cpu or cuda:0, after which tests are named", t.device)
 	case len(t.parts) == 0:
 		return fmt.Errorf("no part's name matches %q", *only)
 	}

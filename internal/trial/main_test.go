@@ -45,6 +45,12 @@ func TestPlantedHangs(t *testing.T) {
 	time.Sleep(time.Hour)
 }
 
+func TestPlantedErrs(t *testing.T) {
+	isPlanted(t)
+	t.Error("WARPMAP_SEED=5: the defect")
+	time.Sleep(time.Hour)
+}
+
 func TestPlantedSkips(t *testing.T) {
 	isPlanted(t)
 	t.Skip("it needs what nobody has")
@@ -156,10 +162,24 @@ func TestCutsOff(t *testing.T) {
 	}
 }
 
+// A turn that has told of an error when it is cut off is a finding nevertheless, and its log stays.
+func TestKeepsWhatIsCutOff(t *testing.T) {
+	t.Parallel() // it waits
+	tests, made := plants(t, "Errs")
+	var out strings.Builder
+	folder := t.TempDir()
+	err := command(t.Context(), []string{"-tests", tests, "-out", folder, "-time", "2s"}, made, &out)
+	logs, _ := filepath.Glob(filepath.Join(folder, "*.log"))
+	if err == nil || !strings.Contains(out.String(), "FOUND") || len(logs) != 1 {
+		t.Errorf("%v, %d logs\n%s", err, len(logs), &out)
+	}
+}
+
 // Bad arguments are errors before anything runs.
 func TestArguments(t *testing.T) {
 	tests, made := plants(t, "Passes")
 	for _, args := range [][]string{{"-time", "0"}, {"-run", "none"}, {"-run", "("}, {"more"}, {"-beside", "0"},
+		{"-device", "cuda:1"}, {"-device", "gpu"},
 		{"-tests", filepath.Join(tests, "absent")}} {
 		var out strings.Builder
 		if err := command(t.Context(), append(args, "-out", t.TempDir(), "-turns", "1"), made, &out); err == nil ||
