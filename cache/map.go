@@ -40,7 +40,7 @@ type Options struct {
 	Bytes int64
 	// Policy says which pairs stay. The zero value is LRU.
 	Policy Policy
-	// TimeToLive is how long a pair is there from when it was inserted or replaced, at least, and a sixteenth of a
+	// TimeToLive is how long a pair is there from when it was inserted or replaced, at least, and an eighth of a
 	// second more at most. Zero means for ever. 8 years after a cache was made, its time stands still.
 	TimeToLive time.Duration
 	// Lives says that pairs may have a time to live of their own: see InsertFor.

@@ -46,7 +46,7 @@ func (c *core) recording(st *device.Stream) (frame.Exporter, error) {
 
 // Restore puts pairs with the scores and the times that they had, as Records gave them, of a cache with the same
 // policy. Where the bucket of a pair is full of pairs with higher scores, it does not go in. The clock of an LRU cache
-// goes on from the largest score. In a cache without times to live, pairs live for ever. Errors: as Insert.
+// goes on from the largest score, and scores that leave it no room count as the largest that does. In a cache without times to live, pairs live for ever. Errors: as Insert.
 func (m *Cache[K, V]) Restore(keys []K, records []Record[V]) error {
 	c := m.core
 	values, scores := make([]V, len(records)), make([]uint32, len(records))
@@ -64,6 +64,9 @@ func (m *Cache[K, V]) Restore(keys []K, records []Record[V]) error {
 		return err
 	}
 	if c.cfg.policy == LRU {
+		for i := range scores { // the clock is not set back between the parts of a file
+			scores[i] = min(scores[i], mostClock-1<<20)
+		}
 		if err := c.frame.Locked(func() error {
 			c.clock = max(c.clock, slices.Max(scores))
 			return nil

@@ -89,3 +89,18 @@ func TestSnapshot(t *testing.T) {
 		t.Error("a key without a record is taken")
 	}
 }
+
+// Scores of any size, such as those of a Scored cache, are restored to an LRU cache part by part, and are not larger
+// than its clock.
+func TestRestoreLargeScores(t *testing.T) {
+	m, err := New[uint64, uint64](open(t, "cpu"), Options{Capacity: 24})
+	must(t, err)
+	defer m.Close()
+	for i := range uint64(3) {
+		must(t, m.Restore([]uint64{i}, []Record[uint64]{{Value: i, Score: 1<<32 - 1}}))
+		must(t, m.Check())
+	}
+	if n, err := m.Len(); n != 3 || err != nil {
+		t.Errorf("%d pairs, %v", n, err)
+	}
+}

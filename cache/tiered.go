@@ -224,7 +224,10 @@ func (t *Tiered[K, V]) Put(ctx context.Context, keys []K, values []V) (err error
 			err = errors.Join(err, wrong)
 		}
 		if len(inKeys) > 0 {
-			err = errors.Join(err, t.Cache.Insert(inKeys, inValues))
+			if wrong := t.Cache.Insert(inKeys, inValues); wrong != nil { // what is there may be what was there before
+				_, more := t.Cache.Delete(inKeys, nil)
+				err = errors.Join(err, wrong, more)
+			}
 		}
 	}()
 	err = t.source.Store(ctx, keys, values)

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/warpmap/warpmap/internal/faults"
 )
 
 // store is a slow map, which counts the fetches of a key that run at once.
@@ -286,5 +288,27 @@ func TestTieredGivesNothingOlderThanAPut(t *testing.T) {
 	work.Wait()
 	if got[0] != 11 || got[1] != 11 {
 		t.Errorf("behind a Put of 11, a look-up gives %v", got)
+	}
+}
+
+// Where the store has a pair and the cache cannot take it, the cache does not keep the value from before.
+func TestTieredPutThatTheCacheFails(t *testing.T) {
+	var s store
+	x := tiered(t, &s, Options{Capacity: 24})
+	ctx := context.Background()
+	d := x.Cache.core.frame.Device
+	must(t, x.Put(ctx, []uint64{1}, []uint64{10}))
+	put := x.source.Store
+	x.source.Store = func(ctx context.Context, keys, values []uint64) error {
+		err := put(ctx, keys, values)
+		faults.Set(d, (&faults.Counter{Site: faults.Load, N: 1, Outcome: faults.Fails}).Order)
+		return err
+	}
+	failed := x.Put(ctx, []uint64{1}, []uint64{11})
+	faults.Set(d, nil)
+	got := make([]uint64, 1)
+	must(t, x.Get(ctx, []uint64{1}, got, nil))
+	if failed == nil || got[0] != 11 {
+		t.Errorf("Put: %v; then Get gives %d", failed, got[0])
 	}
 }
