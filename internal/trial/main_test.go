@@ -175,6 +175,22 @@ func TestKeepsWhatIsCutOff(t *testing.T) {
 	}
 }
 
+// Test binaries that were built are removed, unless there is a finding, whose log names one.
+func TestKeepsWhatLogsName(t *testing.T) {
+	folder := t.TempDir()
+	t.Setenv("TMPDIR", folder)
+	for _, findings := range [][]string{nil, {"a log"}} {
+		done, err := (&trial{parts: []*part{{findings: findings}}}).build(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		done()
+		if left, _ := filepath.Glob(filepath.Join(folder, "trial-*")); len(left) != len(findings) {
+			t.Errorf("%d findings, and %v is left", len(findings), left)
+		}
+	}
+}
+
 // Bad arguments are errors before anything runs.
 func TestArguments(t *testing.T) {
 	tests, made := plants(t, "Passes")

@@ -25,7 +25,8 @@ type run struct {
 	seed uint64
 }
 
-// build makes the test binaries that the parts need, or finds them. done removes what was made.
+// build makes the test binaries that the parts need, or finds them. done removes what was made,
+// unless a finding's log tells to run it again.
 func (t *trial) build(ctx context.Context) (done func(), err error) {
 	done = func() {}
 	made := ""
@@ -33,7 +34,11 @@ func (t *trial) build(ctx context.Context) (done func(), err error) {
 		if made, err = os.MkdirTemp("", "trial-"); err != nil {
 			return done, err
 		}
-		done = func() { os.RemoveAll(made) }
+		done = func() {
+			if !slices.ContainsFunc(t.parts, func(p *part) bool { return len(p.findings) > 0 }) { // whose logs name them
+				os.RemoveAll(made)
+			}
+		}
 	} else if t.tests, err = filepath.Abs(t.tests); err != nil {
 		return done, err
 	}
