@@ -86,8 +86,8 @@
 // # Tiers
 //
 // Tiered puts a cache before a slower store, such as a map in host memory, a file or a service. It fetches what the
-// cache lacks, once for a key however many look-ups lack it at the same time, and writes through. InsertOut gives what
-// went out of a cache, for a tier below.
+// cache lacks, once for all look-ups that come to want a key while it is fetched, and writes through. InsertOut gives
+// what went out of a cache, for a tier below.
 //
 // # Time and scores
 //

@@ -240,7 +240,7 @@ func TestGoroutines(t *testing.T) {
 	}
 }
 
-// A pair lives as long as it was told to, and a sixteenth of a second more at most.
+// A pair lives as long as it was told to, and an eighth of a second more at most.
 func TestTimeToLive(t *testing.T) {
 	m, err := New[uint32, uint32](open(t, "cpu"), Options{Capacity: 12, TimeToLive: time.Second, Lives: true})
 	must(t, err)

@@ -20,9 +20,10 @@ type Source[K, V any] struct {
 	Store func(ctx context.Context, keys []K, values []V) error
 }
 
-// Tiered is a cache before a slower store: what a look-up does not find in the cache is fetched, once for a key
-// however many look-ups miss it at the same time, and goes into the cache. Puts go to the store first, and then to the
-// cache. All methods are safe for use by several goroutines. Closing the Cache closes it.
+// Tiered is a cache before a slower store: what a look-up does not find in the cache is fetched, once for all that come
+// to want the key while it is fetched, and goes into the cache. Who missed it before it came in, and comes behind that,
+// fetches it again. Puts go to the store first, and then to the cache. All methods are safe for use by several
+// goroutines. Closing the Cache closes it.
 //
 // A value of the cache is that of the store, as long as only Put changes the store: a value that was fetched while its
 // key was put is given to those who asked, but does not go into the cache. Where several Puts of a key run at once, or

@@ -58,7 +58,7 @@ func (m *Map[K, V]) Program(name, main string) *device.Program { return m.core.p
 
 // Use runs a kernel of yours in order with the table's own operations. It calls queue with the table as kernels take
 // it, and queue puts work on the stream. queue must not call the table's methods, because they wait for queue. The
-// Table is good for this call alone, because the table may move when it grows.
+// Table is good for this call alone, because the table may move when it grows or is laid anew.
 //
 // room is how many pairs the kernel is to insert. The table grows first if it must, or Use returns the reason why it
 // cannot. An insert that still finds no room returns FULL in the kernel.
