@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/big"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -118,6 +119,15 @@ func TestTopHighFirst(t *testing.T) {
 				t.Errorf("%d digits, dictionary %t: %v, %v, want %v", precision, dictionary, s.Values, err, want)
 			}
 		}
+	}
+}
+
+// A decimal of a huge scale, which a damaged file may say, is written in time that is linear in it.
+func TestAppendDecimalScale(t *testing.T) {
+	const scale = 4 << 20 // some minutes, if each digit moved those before
+	got := appendDecimal(nil, big.NewInt(-5), scale)
+	if want := "-0." + strings.Repeat("0", scale-1) + "5"; string(got) != want {
+		t.Errorf("%d bytes, want %d", len(got), len(want))
 	}
 }
 
