@@ -352,8 +352,8 @@ func appendDecimal(b []byte, v *big.Int, scale int) []byte {
 		}
 		return b
 	}
-	for len(digits) <= scale {
-		digits = append([]byte{'0'}, digits...)
+	if missing := scale + 1 - len(digits); missing > 0 { // at once: a damaged file may say any scale
+		digits = append(bytes.Repeat([]byte{'0'}, missing), digits...)
 	}
 	b = append(b, digits[:len(digits)-scale]...)
 	b = append(b, '.')

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 
 	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/parquet"
 	"github.com/apache/arrow-go/v18/parquet/schema"
 
 	"github.com/warpmap/warpmap/internal/crash"
@@ -37,6 +38,7 @@ type columnScan struct {
 	kind  string // of its domain
 	texts bool   // values are texts with hashes, and else words
 	times bool   // it is asked how often each came
+	high  bool   // words stand in files with the highest byte first
 	all   int64  // rows, or -1
 	rows  atomic.Int64
 	nulls atomic.Int64
@@ -114,6 +116,7 @@ func (o ColumnOptions) scanOnce(ctx context.Context, inputs []inputFile, glance 
 	domain, _ := domainOf(c.field.Type)
 	c.kind = domain.kind
 	stands := r.pq != nil && c.stands(r.pq.flat(field), r.pq.folder(field) != nil)
+	c.high = stands && r.pq.flat(field).PhysicalType() == parquet.Types.FixedLenByteArray // decimals
 	c.texts = c.kind == "string" || c.kind == "binary" || c.kind == "decimal" && !stands
 	if err := begin(c); err != nil {
 		return nil, err
@@ -324,15 +327,15 @@ func (x *values) entries(v *vec, ok []bool) (codes []uint32) {
 
 // wordsOf are the values of a vec without a dictionary as words, which may be written over. Equal floats have one.
 func (c *columnScan) wordsOf(v *vec) (out []uint64) {
-	switch v.width {
-	case 8:
+	switch {
+	case v.width == 8 && !c.high:
 		out = words[uint64](v.fixed)
-	case 4:
+	case v.width == 4 && !c.high:
 		out = make([]uint64, v.n)
 		for i, x := range words[uint32](v.fixed) {
 			out[i] = uint64(int32(x))
 		}
-	default: // decimals, the highest byte first
+	default:
 		out = make([]uint64, v.n)
 		for i := range out {
 			x := v.entry(i)
