@@ -212,10 +212,32 @@ func sound(rec arrow.RecordBatch) error {
 	}
 	for i, c := range rec.Columns() {
 		a := array.MakeFromData(buffered(c.Data()))
-		err := array.ValidateFull(a)
+		err := cmp.Or(array.ValidateFull(a), scalesFit(c.DataType()))
 		a.Release()
 		if err != nil {
 			return fmt.Errorf("%s: column %q: %w", broken, rec.Schema().Field(i).Name, err)
+		}
+	}
+	return nil
+}
+
+// mostScale is how many places decimals have behind the point, or zeros before it: as many as the widest has digits.
+const mostScale = 76
+
+// scalesFit refuses decimals with a scale that no digits fill: their text would have as many zeros as a file says.
+func scalesFit(t arrow.DataType) error {
+	switch t := t.(type) {
+	case arrow.DecimalType:
+		if s := t.GetScale(); s < -mostScale || s > mostScale {
+			return fmt.Errorf("a decimal with a scale of %d: want %d at most", s, mostScale)
+		}
+	case *arrow.DictionaryType:
+		return scalesFit(t.ValueType)
+	case arrow.NestedType:
+		for _, f := range t.Fields() {
+			if err := scalesFit(f.Type); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -188,3 +188,21 @@ func TestTopErrors(t *testing.T) {
 		t.Error(s, err)
 	}
 }
+
+// A scale that no digits fill is refused: its zeros would take all memory.
+func TestScalesFit(t *testing.T) {
+	huge := &arrow.Decimal128Type{Precision: 18, Scale: -400_000_000}
+	for _, c := range []struct {
+		typ arrow.DataType
+		fit bool
+	}{
+		{&arrow.Decimal128Type{Precision: 38, Scale: 38}, true}, {&arrow.Decimal256Type{Precision: 76, Scale: -76}, true},
+		{arrow.PrimitiveTypes.Int64, true}, {huge, false}, {arrow.ListOf(huge), false},
+		{&arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int8, ValueType: huge}, false},
+		{&arrow.Decimal256Type{Precision: 76, Scale: 77}, false},
+	} {
+		if err := scalesFit(c.typ); (err == nil) != c.fit {
+			t.Errorf("%v: %v", c.typ, err)
+		}
+	}
+}
