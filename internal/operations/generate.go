@@ -159,6 +159,9 @@ func (m *making) sizes() {
 			bound(60)
 		}
 	}
+	if hash == 2 { // keys that lie close together are on one path where high bits say where it begins
+		bound(3000)
+	}
 	if multi(m.Kind) && (hash == 3 || hash == 2 && m.stress) {
 		bound(100)
 	}
