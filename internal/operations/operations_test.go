@@ -144,8 +144,8 @@ func TestLateOperations(t *testing.T) {
 	}
 	text := w.late(begin.Add(slow + time.Second))
 	at := 0
-	for _, want := range []string{"3 files", "ground 2, operation 2 (delete) on cuda:0 for 2m1s", "insert 1=1",
-		"ground 1, operation 1 (contains) on cpu for 1m1s", "contains 7", "no operation yet on cpu", "contains 7"} {
+	for _, want := range []string{"3 files", "ground 2, operation 2 (delete) on cuda:0 for 5m1s", "insert 1=1",
+		"ground 1, operation 1 (contains) on cpu for 4m1s", "contains 7", "no operation yet on cpu", "contains 7"} {
 		i := strings.Index(text[at:], want)
 		if i < 0 {
 			t.Fatalf("%q is missing or out of its place in %s", want, text)
