@@ -62,7 +62,7 @@ func agedFig(t *testing.T, d *device.Device, name string, o bench.FigOptions) (w
 		within("pairs", 0.9, 1.1)
 		within("MB", 0.5, 1.1)
 		within("mean probes", 0, map[string]float64{"library/aging": 1.25, "library/churn": 2}[name]) // in full tables it varies
-		within("max probes", 0, 4) // of one key of thousands
+		within("max probes", 0, 4)                                                                    // of one key of thousands
 	}
 	if ends != tablesThatAge {
 		t.Errorf("%s has %d tables, want %d", name, ends, tablesThatAge)
