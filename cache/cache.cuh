@@ -95,17 +95,18 @@ __device__ __forceinline__ u32 slot_of(const Home<C>& h, u128 head, typename C::
 
 // touch notes that a pair was used. A score that is right already is not written: a pair that a whole batch asks for
 // has its line written once. Counts end before they overflow.
-template <class C> __device__ __forceinline__ void touch(u32* score, u32 now) {
+template <class C> __device__ __forceinline__ void touch(u32* score, u32 now, u32 times = 1) {
     if constexpr (C::POLICY == CACHE_SCORED) return;
     u32 s = load_relaxed(score);
     if constexpr (C::POLICY == CACHE_LRU) {
         if (s != now) store_relaxed(score, now);
-    } else if (s < CACHE_MOST_COUNT) add(score, 1u);
+    } else if (s < CACHE_MOST_COUNT) add(score, times);
 }
-// new_score is that of a pair that comes in. Pairs that come back from a file have scores whatever the policy.
-template <class C> __device__ __forceinline__ u32 new_score(u32 now, u64 scores, u64 i) {
+// new_score is that of a pair that comes in, as often as weight says. Pairs that come back from a file have scores
+// whatever the policy.
+template <class C> __device__ __forceinline__ u32 new_score(u32 now, u64 scores, u64 i, u32 weight) {
     if (scores) return load_readonly(at<u32>(scores) + i);
-    return C::POLICY == CACHE_LRU ? now : C::POLICY == CACHE_SCORED ? 0 : 1;
+    return C::POLICY == CACHE_LRU ? now : C::POLICY == CACHE_SCORED ? 0 : weight;
 }
 
 // What becomes of a pair that is put.
@@ -126,9 +127,11 @@ template <class Tile> __device__ __forceinline__ bool any_busy(Tile g, bool busy
 #endif
 }
 
-// lock takes a bucket, once: it does not wait. Whoever has it makes the version odd until unlock. With READERS, those
-// who look up without the lock see the odd version before they see a change.
-template <bool READERS> __device__ __forceinline__ bool lock(u64 bucket, u32& version) {
+// lock takes a bucket, once: it does not wait. Whoever has it makes the version odd until unlock. Who comes again looks
+// first: many that try to change the version would hold up the one who wants to give it back. With READERS, those who
+// look up without the lock see the odd version before they see a change.
+template <bool READERS> __device__ __forceinline__ bool lock(u64 bucket, u32& version, bool again) {
+    if (again && load_relaxed(version_at(bucket)) & 1) return false;
     version = or_acquire(version_at(bucket), 1u);
     bool got = !(version & 1);
     if (READERS && got) fence_acq_rel();
@@ -190,14 +193,14 @@ template <class C> __device__ __forceinline__ Place<C> choose_to_erase(const Hom
 // its own. With READERS, whoever sees the tag sees the word.
 template <class C, bool READERS>
 __device__ __forceinline__ void settle(const Home<C>& h, const Place<C>& x, typename C::key k, typename C::value v,
-    u32 score, bool scored, u32 now, u32 expiry) {
+    u32 score, bool scored, u32 now, u32 expiry, u32 weight) {
     if (x.fate == IS_REFUSED) return;
     store_relaxed(word_at<C>(h.bucket, x.slot), word_of<C>(k, v));
     if constexpr (C::EXPIRES) {
         if (READERS) fence_acq_rel();
         store_relaxed(expiry_at<C>(h.bucket, x.slot), expiry);
     }
-    if (x.fate == UPDATES && !scored) return touch<C>(score_at(h.bucket, x.slot), now);
+    if (x.fate == UPDATES && !scored) return touch<C>(score_at(h.bucket, x.slot), now, weight);
     store_relaxed(score_at(h.bucket, x.slot), score);
     if (READERS) fence_acq_rel();
     if (x.fate != UPDATES) store_relaxed(tag_at(h.bucket, x.slot), h.tag);

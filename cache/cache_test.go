@@ -31,9 +31,6 @@ func open(t testing.TB, name string, opts ...device.Option) *device.Device {
 		must(t, err)
 	}
 	testenv.Require(t, "cuda", err)
-	if d.Info().CUDA() && !onGPUs {
-		t.Skip("caches are not made on GPUs")
-	}
 	t.Cleanup(func() {
 		tabletest.NoneForgotten(t, d)
 		must(t, d.Close())
@@ -476,6 +473,9 @@ func underStress(churn func(*device.Device, Options, uint64, int, int, int) erro
 		return err
 	}
 	o := Options{Capacity: 24, Policy: p, group: group}
+	if seed%2 == 1 {
+		o.Capacity, o.tile = 36, 4
+	}
 	if seed%3 == 2 {
 		o.TimeToLive = 1500 * time.Millisecond
 	}

@@ -21,6 +21,8 @@ var (
 	kernelsCU string
 	//go:embed cache.cuh
 	cacheCUH string
+	//go:embed cover.cu
+	coverCU string
 )
 
 const (
@@ -33,7 +35,9 @@ const (
 	ticksPerSecond = 16
 	// agePeriod: the counts of an Aged cache are halved each time that so many keys a slot were looked up or put.
 	agePeriod = 10
-	// leastOut is how many rows InsertOut brings at once.
+	// coverThreads is how many threads look through a tile of rows.
+	coverThreads = 512
+	// mostOut is how many rows InsertOut brings at once.
 	mostOut = 1 << 20
 )
 
@@ -49,7 +53,9 @@ type core struct {
 		mixed                    device.Kernel[mixedParams]
 		export, measure, lowered device.Kernel[slotsParams]
 		sweep                    device.Kernel[slotsParams]
+		cover                    device.Kernel[coverParams]
 	}
+	covering frame.Late
 
 	// Guarded by the frame's lock.
 	t        Table
@@ -95,6 +101,9 @@ func (o *Options) complete(cfg *config) (buckets int64, err error) {
 		o.Seed = rand.Uint64()
 	}
 	cfg.policy, cfg.hash = o.Policy, o.Hash
+	if o.Policy == Scored { // of its rows with one key, each may have a score of its own, and may be refused
+		cfg.tile = 0
+	}
 	if o.Bytes > 0 {
 		buckets = o.Bytes / each
 		for cfg.bytes(buckets) > o.Bytes { // values that lie apart begin at a round address
@@ -105,19 +114,16 @@ func (o *Options) complete(cfg *config) (buckets int64, err error) {
 	return (int64(o.Capacity) + ways - 1) / ways, nil
 }
 
-// onGPUs says whether caches are made on GPUs: not until their tests have passed on one.
-const onGPUs = false
-
 // begin makes an empty cache as the options say.
 func (c *core) begin() error {
 	start := time.Now()
 	c.since = func() time.Duration { return time.Since(start) }
+	if c.cfg.tile = c.opts.tile; c.cfg.tile == 0 && c.frame.Device.Info().CUDA() {
+		c.cfg.tile = tileRows
+	}
 	buckets, err := c.opts.complete(&c.cfg)
 	if err != nil {
 		return err
-	}
-	if info := c.frame.Device.Info(); info.CUDA() && !onGPUs {
-		return fmt.Errorf("cache: %s: caches are for the CPU device so far; open cpu: %w", info.Name, errors.ErrUnsupported)
 	}
 	if c.opts.group == 0 {
 		c.opts.group = c.group(c.frame.Device.Info().CUDA())
@@ -292,7 +298,50 @@ func (c *core) put(st *device.Stream, p putParams) error {
 		return nil
 	}
 	p.Table, p.Now, p.Time, p.Life = c.t, c.tick(int64(p.N)), c.time(), uint64(ticksOf(c.opts.TimeToLive))
-	return c.kernel.put.Launch(st, c.grid(int64(p.N)), &p)
+	covered := uint64(c.cfg.covered(int64(c.t.Count)))
+	if covered == 0 || p.N < uint64(c.cfg.tile) || !c.loadCover() {
+		return c.kernel.put.Launch(st, c.grid(int64(p.N)), &p)
+	}
+	p.Weights = c.t.Buckets + uint64(frame.Align(c.cfg.pairBytes(int64(c.t.Count))))
+	for n := p.N; n > 0; n -= p.N {
+		p.N = min(n, covered)
+		tiles := device.Grid{Blocks: int64((p.N + uint64(c.cfg.tile) - 1) / uint64(c.cfg.tile)), Threads: c.kernel.cover.Threads()}
+		cover := coverParams{Keys: p.Keys, Weights: p.Weights, N: p.N, Seed: c.t.Seed}
+		if err := c.kernel.cover.Launch(st, tiles, &cover); err != nil {
+			return err
+		}
+		if err := c.kernel.put.Launch(st, c.grid(int64(p.N)), &p); err != nil {
+			return err
+		}
+		p.Keys = after(p.Keys, p.N, c.cfg.keyBytes)
+		p.Values = after(p.Values, p.N, c.cfg.valueBytes)
+		p.Lives = after(p.Lives, p.N, 4)
+	}
+	return nil
+}
+
+// after is the address of a column behind n rows; 0 stays 0, for no column.
+func after(column, n uint64, width int) uint64 {
+	if column == 0 {
+		return 0
+	}
+	return column + n*uint64(width)
+}
+
+// coverProgram has the rows of a batch looked through for those that have one key.
+func (c *core) coverProgram() *device.Program {
+	p := c.program("cache-cover", coverCU)
+	p.Threads = coverThreads
+	p.Defines = append(p.Defines, device.Define{Name: "WARPMAP_SHARED", Value: 1},
+		device.Define{Name: "CACHE_TILE", Value: c.cfg.tile})
+	return p
+}
+
+// loadCover tells whether the kernel is there.
+func (c *core) loadCover() bool {
+	return c.covering.Load(c.frame.Device, c.coverProgram, func(m *device.Module) error {
+		return device.Bind(m, "cover", &c.kernel.cover)
+	})
 }
 
 // checkScores says whether scores fit the policy.

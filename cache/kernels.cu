@@ -77,16 +77,19 @@ WARPMAP_KERNEL(put, putParams) {
     const Table& t = p.table;
     Counts counts;
     FOR_EACH_ITEM_BY(Tile, i, p.n) {
-        bool busy = i < p.n;
+        // how many rows of its key it comes for
+        u32 weight = i >= p.n ? 0 : p.weights ? load_readonly(at<u16>(p.weights) + i) : 1;
+        bool busy = weight > 0;
         key k = busy ? input_key<C>(p.keys, i) : 0;
         value v = busy ? paired_input<C>(p.values, i) : value{};
-        u32 score = busy ? new_score<C>((u32)p.now, p.scores, i) : 0;
+        u32 score = busy ? new_score<C>((u32)p.now, p.scores, i, weight) : 0;
         u32 expiry = busy ? expiry_of<C>(p.time, p.life, p.lives, i) : 0;
         Home<C> h(t, k);
+        bool again = false;
         while (any_busy(g, busy)) {
             u32 version = 0;
             Place<C> x{};
-            bool got = busy && lock<false>(h.bucket, version);
+            bool got = busy && lock<false>(h.bucket, version, again);
             if (got) x = choose<C>(h, version, k, score, p.scores != 0, p.time);
             bool out = got && p.out_count && (x.fate == EVICTS || x.fate == IS_REFUSED);
             u64 to = append(at<u64>(p.out_count), out);
@@ -104,14 +107,18 @@ WARPMAP_KERNEL(put, putParams) {
                 copy_over<C>(g, place ? 0 : in, row);
                 copy_in<C>(g, in, place);
             }
-            if (got) settle<C, false>(h, x, k, v, score, p.scores != 0, (u32)p.now, expiry);
+            if (got) settle<C, false>(h, x, k, v, score, p.scores != 0, (u32)p.now, expiry, weight);
             // what the other lanes wrote comes before the lock is given back
             if (!C::PAIRED && Tile::LANES > 1) g.sync();
             if (got) {
                 unlock(h.bucket, version);
                 counts.count(CACHE_INSERT, x.fate);
+                counts.updated += weight - 1;
                 busy = false;
-            } else if (busy) pause();
+            } else if (busy) {
+                again = true;
+                pause();
+            }
         }
     }
     counts.end(counters(t));
@@ -124,9 +131,18 @@ WARPMAP_KERNEL(erase, findParams) {
         if (i >= p.n) break;
         key k = input_key<C>(p.keys, i);
         Home<C> h(p.table, k);
-        for (bool busy = true; busy;) { // who waits holds no lock, and the lane that has it is not behind who waits
+        // who waits holds no lock, and the lane that has it is not behind who waits
+        for (bool busy = true, again = false; busy;) {
+            word w;
+            bool over;
             u32 version;
-            if (!lock<false>(h.bucket, version)) {
+            // Pairs only go here, so what is not seen is not there.
+            if (slot_of<C, false>(h, load_head(h.bucket), k, w, p.time, over) == WAYS) {
+                if (p.found) at<u8>(p.found)[i] = 0;
+                break;
+            }
+            if (!lock<false>(h.bucket, version, again)) {
+                again = true;
                 pause();
                 continue;
             }
@@ -154,15 +170,17 @@ WARPMAP_KERNEL(mixed, mixedParams) {
         bool puts = busy && (op == CACHE_INSERT || op == CACHE_INSERT_NEW);
         key k = busy ? input_key<C>(p.keys, i) : 0;
         value v = puts ? paired_input<C>(p.values, i) : value{};
-        u32 score = busy ? new_score<C>((u32)p.now, 0, i) : 0;
+        u32 score = busy ? new_score<C>((u32)p.now, 0, i, 1) : 0;
         u64 result = busy ? row_at<C>(p.results, i) : 0;
         Home<C> h(t, k);
         if (busy && p.clock) at<u64>(p.calls)[i] = add(at<u64>(p.clock), (u64)1);
+        bool again = false;
         while (any_busy(g, busy)) {
             u32 version = 0;
             Place<C> x{};
             x.slot = WAYS;
-            bool reads = busy && op == CACHE_FIND, got = busy && !reads && lock<true>(h.bucket, version);
+            // An insert-new looks before it wants the lock: of many with one key, all but one find it.
+            bool reads = busy && (op == CACHE_FIND || op == CACHE_INSERT_NEW), got = false;
             if (reads) {
                 u128 head = load_head(h.bucket);
                 version = (u32)head.lo;
@@ -171,11 +189,15 @@ WARPMAP_KERNEL(mixed, mixedParams) {
                 bool over = false;
                 if (got) x.slot = slot_of<C, true>(h, head, k, x.old, p.time, over);
                 if (x.slot < WAYS && !over) x.fate = UPDATES;
-            } else if (got && puts) x = choose<C>(h, version, k, score, false, p.time);
-            else if (got && op == CACHE_DELETE) x = choose_to_erase<C>(h, k, p.time);
+                if (op == CACHE_INSERT_NEW && x.fate != UPDATES) reads = false;
+            }
+            if (busy && !reads) got = lock<true>(h.bucket, version, again);
+            if (reads || !got) {
+            } else if (puts) x = choose<C>(h, version, k, score, false, p.time);
+            else if (op == CACHE_DELETE) x = choose_to_erase<C>(h, k, p.time);
             bool there = got && x.fate == UPDATES;
             bool writes = puts && got && x.fate != IS_REFUSED && !(there && op == CACHE_INSERT_NEW);
-            bool tells = got && (reads ? there : op == CACHE_INSERT_NEW && p.give);
+            bool tells = got && (op == CACHE_FIND ? there : op == CACHE_INSERT_NEW && p.give);
             if constexpr (!C::PAIRED) {
                 // the other lanes come behind the owner's lock, or its look at the version
                 if (Tile::LANES > 1) g.sync();
@@ -193,7 +215,8 @@ WARPMAP_KERNEL(mixed, mixedParams) {
             if (got) {
                 if (tells) v = there ? value_of<C>(x.old) : v;
                 if (busy && C::PAIRED) paired_output<C>(p.results, i, tells ? v : value{});
-                if (writes) settle<C, true>(h, x, k, v, score, false, (u32)p.now, expiry_of<C>(p.time, p.life, 0, i));
+                if (writes)
+                    settle<C, true>(h, x, k, v, score, false, (u32)p.now, expiry_of<C>(p.time, p.life, 0, i), 1);
                 else if (there && op == CACHE_DELETE) store_relaxed(tag_at(h.bucket, x.slot), (u8)0);
                 else if (there) touch<C>(score_at(h.bucket, x.slot), (u32)p.now);
                 if (p.out_keys && writes && x.fate == EVICTS) {
@@ -207,7 +230,10 @@ WARPMAP_KERNEL(mixed, mixedParams) {
                 n.count(op, x.fate);
                 if (p.clock) at<u64>(p.returns)[i] = add(at<u64>(p.clock), (u64)1);
                 busy = false;
-            } else if (busy) pause();
+            } else if (busy) {
+                again = true;
+                pause();
+            }
         }
     }
     n.end(counters(t));

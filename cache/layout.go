@@ -15,6 +15,7 @@ type config struct {
 	policy               Policy
 	hash                 int
 	expires              bool // each slot has a time at which its pair is no longer there
+	tile                 int  // rows of which one comes for all that have its key; 0: each comes for itself
 }
 
 const (
@@ -28,6 +29,12 @@ const (
 	scoresOffset = tagsOffset + ways
 	// bucketAlign keeps a bucket's head within one line.
 	bucketAlign = 64
+	// tileRows is of how many rows one comes for all that have its key: they and their counts fit 48 KB of shared
+	// memory, with keys of 8 bytes.
+	tileRows = 2048
+	// mostCovered is how many rows are weighed at a time: enough to fill a GPU.
+	mostCovered = 4 << 20
+	weightBytes = 2
 	// mostCount is where the number of uses ends: each lane of a GPU may add one before it sees that.
 	mostCount = 1 << 31
 )
@@ -66,12 +73,30 @@ func (c config) apartBytes() int64 {
 	return int64(ways * c.valueBytes)
 }
 
-// bytes is the memory of so many buckets, with their values.
+// bytes is the memory of so many buckets, with their values, and weights of rows.
 func (c config) bytes(buckets int64) int64 {
+	n := c.pairBytes(buckets)
+	if covered := c.covered(buckets); covered > 0 {
+		n = frame.Align(n) + covered*weightBytes
+	}
+	return n
+}
+
+// pairBytes is the memory of the buckets and their values alone.
+func (c config) pairBytes(buckets int64) int64 {
 	if c.paired() {
 		return buckets * c.bucketBytes()
 	}
 	return frame.Align(buckets*c.bucketBytes()) + buckets*c.apartBytes()
+}
+
+// covered is of how many rows at a time a cache of so many buckets has the weights: a row to 8 slots, so weights take a
+// hundredth of its memory at most.
+func (c config) covered(buckets int64) int64 {
+	if c.tile == 0 {
+		return 0
+	}
+	return min(mostCovered, buckets*ways/8) / int64(c.tile) * int64(c.tile)
 }
 
 // pieceBytes is how much of a value a lane copies at once: users' values have no better alignment.
@@ -159,10 +184,19 @@ type putParams struct {
 	Time      uint64 // in ticks
 	Life      uint64 // of each pair, in ticks
 	Lives     uint64 // u32, in ticks, where not 0 in place of Life; may be 0
+	Weights   uint64 // u16: see coverParams; may be 0
 	OutCount  uint64
 	OutKeys   uint64
 	OutValues uint64
 	OutScores uint64
+}
+
+// coverParams are the parameters of cover. A row's weight is how many rows it comes for.
+type coverParams struct {
+	Keys    uint64
+	Weights uint64
+	N       uint64
+	Seed    uint64
 }
 
 // mixedParams are the parameters of mixed: see frame.MixedRows. Ops may be 0: then Op is done to all keys. Results,
@@ -221,7 +255,7 @@ func defines() []device.Define {
 }
 
 func layouts() []any {
-	return []any{Table{}, Counters{}, findParams{}, putParams{}, mixedParams{}, slotsParams{}}
+	return []any{Table{}, Counters{}, findParams{}, putParams{}, coverParams{}, mixedParams{}, slotsParams{}}
 }
 
 // widths tells the widths of keys and values.

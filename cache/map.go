@@ -50,7 +50,7 @@ type Options struct {
 	// Seed chooses the hash function. Zero means a random one, so that nobody can choose keys that collide.
 	Seed uint64
 
-	group int // of tests: lanes that copy a value; else as the device
+	group, tile int // of tests: lanes that copy a value, and rows that are covered; else as the device
 }
 
 // Cache is a table of fixed size that holds the pairs that are worth most. An insert never fails for want of room: a

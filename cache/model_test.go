@@ -188,7 +188,7 @@ func (m *model) mixed(ops []table.Op, keys []uint64, numbers []uint32, give bool
 		b, result, status := m.bucket(key), uint32(0), table.Absent
 		s := m.there(key)
 		hand := b.version / 2 % ways
-		if ops[i] != table.OpFind {
+		if ops[i] != table.OpFind && !(ops[i] == table.OpInsertNew && s != nil) {
 			b.version += 2
 		}
 		if s != nil {
@@ -250,7 +250,9 @@ func (m *model) look(keys []uint64, quiet bool) (numbers []uint32, found []bool)
 func (m *model) erase(keys []uint64) (deleted []bool) {
 	for _, key := range keys {
 		b := m.bucket(key)
-		b.version += 2
+		if b.find(key) != nil {
+			b.version += 2
+		}
 		s := m.there(key)
 		if deleted = append(deleted, s != nil); s != nil {
 			m.n.Erased++

@@ -31,6 +31,10 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 					must(t, wrong)
 					_, err = device.CompileFor(arch, c.updateProgram(header))
 				}
+				if i == 0 && err == nil {
+					c.cfg.tile = tileRows
+					_, err = device.CompileFor(arch, c.coverProgram())
+				}
 				if errors.Is(err, device.ErrNoNVRTC) {
 					testenv.RequireNVRTC(t, err)
 				}

@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -14,8 +15,8 @@ import (
 // because it changes the kernels' text.
 func TestPlantedDefectsAreFound(t *testing.T) {
 	testenv.ByTurns(t)
-	kernels, header := kernelsCU, cacheCUH
-	defer func() { kernelsCU, cacheCUH = kernels, header }()
+	kernels, header, cover := kernelsCU, cacheCUH, coverCU
+	defer func() { kernelsCU, cacheCUH, coverCU = kernels, header, cover }()
 	alone := func(p Policy, churn func(*device.Device, Options, uint64, int, int, int) error) func(seed uint64) error {
 		return func(seed uint64) error {
 			d, err := device.Open("cpu")
@@ -29,6 +30,11 @@ func TestPlantedDefectsAreFound(t *testing.T) {
 		must(t, err)
 		defer d.Close()
 		return churn[uint64, uint64](d, Options{Capacity: 40, TimeToLive: 1500 * time.Millisecond}, seed, 60, 100, 120)
+	}
+	covering := func(seed uint64) error {
+		d, err := device.Open("cpu")
+		must(t, err)
+		return errors.Join(covers[uint64](d, Options{Capacity: 640, tile: 16}, seed, 300), d.Close())
 	}
 	stressed := func(p Policy, group int, churn func(*device.Device, Options, uint64, int, int,
 		int) error) func(seed uint64) error {
@@ -47,8 +53,8 @@ func TestPlantedDefectsAreFound(t *testing.T) {
 		{
 			"a bucket is locked by one lane at a time, but chosen in before", &kernelsCU, stressed(LFU, 4,
 				churn[uint64, [16]uint32]),
-			"bool got = busy && lock<false>(h.bucket, version);\n            if (got) x",
-			"if (busy) x = choose<C>(h, load_relaxed(version_at(h.bucket)), k, score, p.scores != 0, p.time);\n            bool got = busy && lock<false>(h.bucket, version);\n            if (false) x",
+			"bool got = busy && lock<false>(h.bucket, version, again);\n            if (got) x",
+			"if (busy) x = choose<C>(h, load_relaxed(version_at(h.bucket)), k, score, p.scores != 0, p.time);\n            bool got = busy && lock<false>(h.bucket, version, again);\n            if (false) x",
 		},
 		{
 			"an evicted pair is still found", &cacheCUH, alone(LRU, churn[uint64, uint64]),
@@ -100,9 +106,21 @@ func TestPlantedDefectsAreFound(t *testing.T) {
 			"the value of an absent key is left as it was", &kernelsCU, alone(LRU, churn[uint64, [16]uint32]),
 			"copy_zero<C>(g, found ? 0 : to);", "",
 		},
+		{
+			"a row comes for others with another key", &coverCU, covering,
+			"add(&count[rows.first_of(", "add(&count[i ? i - 1 : rows.first_of(",
+		},
+		{
+			"a row that comes for others counts once", &cacheCUH, covering,
+			"add(score, times)", "add(score, 1u)",
+		},
+		{
+			"counts of a tile begin with those of the last", &coverCU, covering,
+			"count[i] = 0;", ";",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			kernelsCU, cacheCUH = kernels, header
+			kernelsCU, cacheCUH, coverCU = kernels, header, cover
 			if n := strings.Count(*c.text, c.old); n != 1 {
 				t.Fatalf("the kernels have %d times\n%s", n, c.old)
 			}

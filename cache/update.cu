@@ -18,17 +18,19 @@ WARPMAP_KERNEL(update, putParams) {
         bool busy = i < p.n;
         C::key k = busy ? input_key<C>(p.keys, i) : 0;
         C::value v = busy ? paired_input<C>(p.values, i) : C::value{};
-        u32 score = busy ? new_score<C>((u32)p.now, 0, i) : 0;
+        u32 score = busy ? new_score<C>((u32)p.now, 0, i, 1) : 0;
         Home<C> h(t, k);
+        bool again = false;
         while (any_busy(g, busy)) {
             u32 version;
-            if (!busy || !lock<false>(h.bucket, version)) {
+            if (!busy || !lock<false>(h.bucket, version, again)) {
+                again = true;
                 pause();
                 continue;
             }
             Place<C> x = choose<C>(h, version, k, score, false, p.time);
             if (x.fate == UPDATES) v = (C::value)merged((number_bits)value_of<C>(x.old), (number_bits)v);
-            settle<C, false>(h, x, k, v, score, false, (u32)p.now, expiry_of<C>(p.time, p.life, 0, i));
+            settle<C, false>(h, x, k, v, score, false, (u32)p.now, expiry_of<C>(p.time, p.life, 0, i), 1);
             unlock(h.bucket, version);
             added += x.fate == ADDS;
             updated += x.fate == UPDATES;

@@ -17,9 +17,9 @@ func rates(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
 		Title: fmt.Sprintf("Full caches of %d pairs", o.N),
 		Columns: []string{"pairs", "policy", "filled", "find G/s, all hits", "find quiet G/s", "find G/s, no hits",
 			"insert G/s", "told G/s",
-			"overwrite G/s", "table GB", "wrong"},
+			"overwrite G/s", "find Zipf G/s", "overwrite Zipf G/s", "table GB", "wrong"},
 		Notes: []string{"inserts are of new keys, in batches of a quarter of the cache: each sends a pair out. Told: what goes out is written, too",
-			"look-ups are of keys that are in, in random order; quiet ones leave the scores as they are. Overwrites are of the same keys",
+			"look-ups are of keys that are in, in random order; quiet ones leave the scores as they are. Overwrites are of the same keys; those of Zipf with an exponent of 0.99",
 			"values of 64 bytes: a quarter of the pairs"},
 		Plots: []bench.Plot{{Title: "Look-ups that hit", X: "pairs", Y: "find G/s, all hits", Series: "policy"}},
 	}
@@ -113,7 +113,7 @@ func ratesOf[K workload.Word, V workload.Wide](d *device.Device, o bench.FigOpti
 	}
 	return []any{name, p.String(), bench.Round(stats.LoadFactor), bench.Round(x.hits), bench.Round(x.quiet),
 		bench.Round(x.misses), bench.Round(plain),
-		bench.Round(told), bench.Round(x.overwrite), bench.Round(float64(stats.Bytes) / 1e9), wrong + x.wrong}, nil
+		bench.Round(told), bench.Round(x.overwrite), bench.Round(x.hot), bench.Round(x.hotPuts), bench.Round(float64(stats.Bytes) / 1e9), wrong + x.wrong}, nil
 }
 
 func outOf[K, V any](d *device.Device, n int) (out cache.Out[K, V], err error) {
@@ -127,8 +127,8 @@ func outOf[K, V any](d *device.Device, n int) (out cache.Out[K, V], err error) {
 
 // asked is what comes of look-ups.
 type asked struct {
-	hits, quiet, misses, overwrite float64
-	wrong                          int
+	hits, quiet, misses, overwrite, hot, hotPuts float64
+	wrong                                        int
 }
 
 // lookUps asks for all keys that are in, in random order, and for as many that are not.
@@ -148,13 +148,20 @@ func lookUps[K workload.Word, V workload.Wide](d *device.Device, m *cache.Cache[
 	keys, e1 := device.From(d, in)
 	none, e2 := device.From(d, absent)
 	values, e3 := device.From(d, want)
-	results, e4 := device.Make[V](d, len(in))
-	found, e5 := device.Make[bool](d, len(in))
-	defer bench.Free(keys, none, values, results, found)
-	if err := errors.Join(e1, e2, e3, e4, e5); err != nil {
+	hot, hotWant := make([]K, len(in)), make([]V, len(in))
+	zipf, e4 := workload.NewKeys("zipf:0.99", kinds.Bytes, kinds.Seed)
+	workload.Pick(zipf, uint64(len(in)), 1, 0, len(in), func(i int, index uint64) {
+		hot[i], hotWant[i] = in[index], want[index]
+	})
+	hotKeys, e5 := device.From(d, hot)
+	hotValues, e6 := device.From(d, hotWant)
+	results, e7 := device.Make[V](d, len(in))
+	found, e8 := device.Make[bool](d, len(in))
+	defer bench.Free(keys, none, values, hotKeys, hotValues, results, found)
+	if err := errors.Join(e1, e2, e3, e4, e5, e6, e7, e8); err != nil {
 		return x, err
 	}
-	check := func(hit bool) error {
+	check := func(hit bool, want []V) error {
 		got, e1 := results.Host(st)
 		is, e2 := found.Host(st)
 		for i := range got {
@@ -174,9 +181,14 @@ func lookUps[K workload.Word, V workload.Wide](d *device.Device, m *cache.Cache[
 		after func() error
 	}{
 		{&x.quiet, func() error { return m.FindQuietOn(st, keys, results, found) },
-			func() error { return check(true) }},
-		{&x.hits, func() error { return m.FindOn(st, keys, results, found) }, func() error { return check(true) }},
-		{&x.misses, func() error { return m.FindOn(st, none, results, found) }, func() error { return check(false) }},
+			func() error { return check(true, want) }},
+		{&x.hits, func() error { return m.FindOn(st, keys, results, found) },
+			func() error { return check(true, want) }},
+		{&x.misses, func() error { return m.FindOn(st, none, results, found) },
+			func() error { return check(false, nil) }},
+		{&x.hot, func() error { return m.FindOn(st, hotKeys, results, found) },
+			func() error { return check(true, hotWant) }},
+		{&x.hotPuts, func() error { return m.InsertOn(st, hotKeys, hotValues) }, m.Check},
 		{&x.overwrite, func() error { return m.InsertOn(st, keys, values) }, m.Check},
 	} {
 		t, err := bench.Timed(d, st, bench.Runs, nil, op.queue)
