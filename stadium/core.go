@@ -1,6 +1,7 @@
 package stadium
 
 import (
+	"cmp"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -28,7 +29,9 @@ type Options struct {
 	// three quarters of what is free.
 	HostBytes int64
 
-	pane int64 // bytes of a pane, in tests
+	pane     int64  // bytes of a pane, in tests
+	lastFrom int64  // in tests: from how many slots on last.cu is used
+	tight    uint64 // in tests: in place of tightProbes
 }
 
 const (
@@ -37,6 +40,9 @@ const (
 	farTicket         = 16 // where a slot that is read for nothing is read across the bus
 	// tightProbes bounds the buckets that an insert searches for room in a table that is nearly full.
 	tightProbes = 256
+	// lastFrom is how many slots a table has at least for its last ones to be looked for by kernels of their own: the
+	// whole board of a smaller one takes no longer than to load them.
+	lastFrom = 1 << 16
 	// brim is the share of the slots up to which inserts find room soon.
 	brim = 0.98
 	// wear: a table is laid anew for what deletions left once it has had so many of them for each slot. Look-ups of keys
@@ -79,6 +85,7 @@ type core struct {
 	}
 	staged  staged
 	stretch stretches
+	late    frame.Late // of last.cu
 	regions frame.Regions
 	far     far
 	room    room
@@ -338,13 +345,29 @@ func (c *core) grid(n int64) device.Grid { return c.frame.Grid(n, blocks) }
 func (c *core) size() (capacity, live int64) { return c.capacity(), c.live() }
 
 // insertKernels are those of Insert or of InsertNew. Without `left` they put all rows in one by one: there are none for stages and panes.
-type insertKernels struct{ insert, left, listed device.Kernel[insertParams] }
+// last is for the last attempt of a batch, and is compiled when a large table is first so full.
+type insertKernels struct {
+	insert, left, listed, last device.Kernel[insertParams]
+}
 
 func (k *insertKernels) bind(m *device.Module, which string, listed bool) (err error) {
 	if listed {
 		err = device.Bind(m, "insert_listed"+which, &k.listed)
 	}
 	return errors.Join(err, device.Bind(m, "insert"+which, &k.insert), device.Bind(m, "insert_left"+which, &k.left))
+}
+
+//go:embed last.cu
+var lastCU string
+
+func (c *core) lastProgram() *device.Program { return c.program("stadium-last", lastCU) }
+
+// loadLast tells whether the kernels are there.
+func (c *core) loadLast() bool {
+	return c.late.Load(c.frame.Device, c.lastProgram, func(m *device.Module) error {
+		return errors.Join(device.Bind(m, "insert_last", &c.kernel.replacing.last),
+			device.Bind(m, "insert_last_new", &c.kernel.adding.last))
+	})
 }
 
 // insertion takes batches in with the kernels.
@@ -374,7 +397,7 @@ func (c *core) insert(st *device.Stream, k *insertKernels, b frame.Rows, exact *
 // searched is how many buckets an insert searches for room. The last attempt goes through the whole table: all that finds room gets it.
 func (c *core) searched(n int64, attempt uint64) uint64 {
 	if attempt != lastAttempt && c.most+n > c.easy() {
-		return tightProbes
+		return cmp.Or(c.opts.tight, tightProbes)
 	}
 	return math.MaxUint64
 }
@@ -414,6 +437,9 @@ func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams,
 			if rows.Positions != 0 {
 				q.ByPosition = 1
 			}
+		}
+		if p.Exact == 1 && c.capacity() >= cmp.Or(c.opts.lastFrom, lastFrom) && c.loadLast() && k.last != (device.Kernel[insertParams]{}) {
+			return k.last.Launch(st, g, &q)
 		}
 		return k.insert.Launch(st, g, &q)
 	}

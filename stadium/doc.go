@@ -108,8 +108,9 @@
 //
 // Cost: in a table that is filled to more than 98%, an insert first reads up to 256 buckets of the board for a ticket.
 // A pair that finds none there goes through the whole board, unless all tickets are taken: so the last slots of a large
-// table fill slowly. In a mixed batch it goes through the whole board even then. Look-ups of keys that are not in read
-// more buckets, the fuller the table is, but no more than Stats.MaxProbes.
+// table fill slowly. For that there are kernels that read several buckets at once (last.cu). In a mixed batch a pair
+// goes through the whole board even if all tickets are taken. Look-ups of keys that are not in read more buckets, the
+// fuller the table is, but no more than Stats.MaxProbes.
 //
 // # Host memory
 //

@@ -1,0 +1,137 @@
+package stadium
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/testenv"
+	"github.com/warpmap/warpmap/table"
+)
+
+// fills churns a table at its bound, so that inserts go through the whole board for its last slots, and says what is
+// not as in a Go map.
+func fills(d *device.Device, seed uint64, bytes int64, rounds int) (err error) {
+	m, err := New[uint64, uint64](d, Options{Options: table.Options{MaxBytes: bytes, Seed: seed + 1}, lastFrom: 1, tight: 4})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	rng, in := rand.New(rand.NewPCG(seed, 7)), map[uint64]uint64{}
+	var held []uint64
+	for round := range rounds {
+		keys := make([]uint64, bytes/60)
+		for i := range keys {
+			if keys[i] = rng.Uint64(); len(held) > 0 && rng.IntN(8) == 0 {
+				keys[i] = held[rng.IntN(len(held))]
+			}
+		}
+		slices.Sort(keys)
+		keys = slices.Compact(keys)
+		rng.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
+		values := make([]uint64, len(keys))
+		for i := range values {
+			values[i] = rng.Uint64()
+		}
+		refused := map[int]bool{}
+		if err := m.Insert(keys, values); err != nil {
+			var full *table.FullError
+			if !errors.As(err, &full) {
+				return err
+			}
+			for _, i := range full.Positions {
+				refused[i] = true
+			}
+		}
+		for i, k := range keys {
+			if !refused[i] {
+				if _, there := in[k]; !there {
+					held = append(held, k)
+				}
+				in[k] = values[i]
+			}
+		}
+		s, err := m.Stats()
+		if err != nil {
+			return err
+		}
+		if s.Len != len(in) || len(refused) > 0 && s.Len != s.Capacity {
+			return fmt.Errorf("round %d: %d pairs (want %d), %d refused of a table of %d", round, s.Len, len(in),
+				len(refused), s.Capacity)
+		}
+		found, got := make([]bool, len(held)), make([]uint64, len(held))
+		if err := errors.Join(m.Find(held, got, found), m.Check()); err != nil {
+			return err
+		}
+		for i, k := range held {
+			if !found[i] || got[i] != in[k] {
+				return fmt.Errorf("round %d: key %#x: %d, %t (want %d)", round, k, got[i], found[i], in[k])
+			}
+		}
+		rng.Shuffle(len(held), func(i, j int) { held[i], held[j] = held[j], held[i] })
+		gone := held[:len(held)/10]
+		held = held[len(gone):]
+		if n, err := m.Delete(gone, nil); err != nil || n != len(gone) {
+			return fmt.Errorf("round %d: %d deleted (want %d), %w", round, n, len(gone), err)
+		}
+		for _, k := range gone {
+			delete(in, k)
+		}
+	}
+	return nil
+}
+
+// All slots of a table at its bound are found, by lanes that read several buckets at once.
+func TestLastSlots(t *testing.T) {
+	for _, name := range []string{"cpu", "cuda:0"} {
+		t.Run(name, func(t *testing.T) {
+			d, err := device.Open(name)
+			testenv.Require(t, "cuda", err)
+			defer d.Close()
+			for seed := range uint64(3) {
+				must(t, fills(d, seed, []int64{2_000, 20_000, 200_000}[seed], 8))
+			}
+		})
+	}
+}
+
+func TestLastSlotsUnderStress(t *testing.T) {
+	for seed := range uint64(testenv.Seeds(6)) {
+		d, err := device.Open("cpu", device.WithStress(seed))
+		must(t, err)
+		must(t, fills(d, seed, 4_000, 7))
+		must(t, d.Close())
+	}
+}
+
+// TestLastSlots must find defects that are put into a copy of the code on purpose.
+func TestLastSlotsFindDefects(t *testing.T) {
+	testenv.ByTurns(t)
+	text := stadiumCUH
+	defer func() { stadiumCUH = text }()
+	for _, c := range []struct{ name, old, now string }{
+		{"buckets that are not marked", "if (was[j] & bit) and_of", "if (j && was[j] & bit) and_of"},
+		{"half of the board that is not read", "probes += ABREAST;", "probes += 2 * ABREAST;"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if n := strings.Count(text, c.old); n != 1 {
+				t.Fatalf("the kernels have %d times %s", n, c.old)
+			}
+			stadiumCUH = strings.Replace(text, c.old, c.now, 1)
+			d, err := device.Open("cpu")
+			must(t, err)
+			defer d.Close()
+			for seed := range uint64(10) {
+				if err := fills(d, seed, 20_000, 12); err != nil {
+					t.Logf("seed %d: %.200v", seed, err)
+					return
+				}
+			}
+			t.Fatal("no seed finds the defect")
+		})
+	}
+}
