@@ -221,7 +221,7 @@ func (c *core) limit() int64 { return c.limitOf(c.shape) }
 
 // easy is how many pairs find room soon.
 func (c *core) easy() int64 {
-	if c.shape.buckets() <= tightProbes {
+	if uint64(c.shape.buckets()) <= cmp.Or(c.opts.tight, tightProbes) {
 		return c.capacity()
 	}
 	return int64(brim * float64(c.capacity()))
@@ -370,6 +370,11 @@ func (c *core) loadLast() bool {
 	})
 }
 
+// searchesFar tells whether kernels are there for rows that go through most of a large board.
+func (c *core) searchesFar(k *insertKernels) bool {
+	return c.capacity() >= cmp.Or(c.opts.lastFrom, lastFrom) && c.loadLast() && k.last != (device.Kernel[insertParams]{})
+}
+
 // insertion takes batches in with the kernels.
 func (c *core) insertion(k *insertKernels) frame.Insertion {
 	return frame.Insertion{Size: c.size, Find: c.find, Put: func(st *device.Stream, b frame.Rows) ([]int, error, error) { return c.insert(st, k, b, nil) }}
@@ -438,7 +443,7 @@ func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams,
 				q.ByPosition = 1
 			}
 		}
-		if p.Exact == 1 && c.capacity() >= cmp.Or(c.opts.lastFrom, lastFrom) && c.loadLast() && k.last != (device.Kernel[insertParams]{}) {
+		if p.Limit == math.MaxUint64 && (p.Exact == 1 || c.most > c.easy()) && c.searchesFar(k) {
 			return k.last.Launch(st, g, &q)
 		}
 		return k.insert.Launch(st, g, &q)

@@ -4,7 +4,7 @@
 
 template <bool REPLACE> __device__ __forceinline__ void insert_last(const insertParams& p) {
     InsertJob<REPLACE, false, true> job(p);
-    drive_held<Lane, u32>(p.rows.n, job);
+    drive_held<Lane, u32>(p.rows.n, job, p.rows.span);
     job.end();
 }
 WARPMAP_KERNEL(insert_last, insertParams) { insert_last<true>(p); }

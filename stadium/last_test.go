@@ -23,10 +23,14 @@ func fills(d *device.Device, seed uint64, bytes int64, rounds int) (err error) {
 	defer func() { err = errors.Join(err, m.Close()) }()
 	rng, in := rand.New(rand.NewPCG(seed, 7)), map[uint64]uint64{}
 	var held []uint64
+	full := false
 	for round := range rounds {
-		keys := make([]uint64, bytes/60)
+		keys, exactly := make([]uint64, bytes/60), full && round%2 == 0
+		if exactly { // as many new keys as there are slots
+			keys = keys[:m.core.capacity()-int64(len(in))]
+		}
 		for i := range keys {
-			if keys[i] = rng.Uint64(); len(held) > 0 && rng.IntN(8) == 0 {
+			if keys[i] = rng.Uint64(); len(held) > 0 && rng.IntN(8) == 0 && !exactly {
 				keys[i] = held[rng.IntN(len(held))]
 			}
 		}
@@ -39,11 +43,11 @@ func fills(d *device.Device, seed uint64, bytes int64, rounds int) (err error) {
 		}
 		refused := map[int]bool{}
 		if err := m.Insert(keys, values); err != nil {
-			var full *table.FullError
-			if !errors.As(err, &full) {
+			var left *table.FullError
+			if full = errors.As(err, &left); !full || exactly {
 				return err
 			}
-			for _, i := range full.Positions {
+			for _, i := range left.Positions {
 				refused[i] = true
 			}
 		}
