@@ -218,8 +218,10 @@ func (r *run) one(op *Op) error {
 	case "find", "contains", "findif", "containsif":
 		return r.find(c)
 	case "findall":
+		r.fewer(c)
 		return r.findAll(c)
 	case "foreach":
+		r.fewer(c)
 		if a := r.s.do(c); !a.Lacks && !a.Short && !r.m.short(a.Err) {
 			return r.m.each(c, a)
 		}
@@ -385,6 +387,21 @@ func (r *run) find(c *call) error {
 		return nil
 	}
 	return r.m.found(c, a, c.Name == "find" || c.Name == "findif")
+}
+
+// mostListed is how many values a look-up gives of lists at most: a batch that asks again and again for the few keys of a
+// table would want billions.
+const mostListed = 1 << 22
+
+// fewer leaves out the keys of a batch from where their lists have too many values.
+func (r *run) fewer(c *call) {
+	values := 0
+	for i, k := range c.Keys {
+		if values += len(r.m.lists[k]); values > mostListed {
+			c.Keys = c.Keys[:i]
+			break
+		}
+	}
 }
 
 // findAll is the file's own, which may be by device slices.
