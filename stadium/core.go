@@ -29,9 +29,8 @@ type Options struct {
 	// three quarters of what is free.
 	HostBytes int64
 
-	pane     int64  // bytes of a pane, in tests
-	lastFrom int64  // in tests: from how many slots on last.cu is used
-	tight    uint64 // in tests: in place of tightProbes
+	pane        int64  // bytes of a pane, in tests
+	tight, most uint64 // in tests: in place of tightProbes and mostProbes
 }
 
 const (
@@ -40,9 +39,10 @@ const (
 	farTicket         = 16 // where a slot that is read for nothing is read across the bus
 	// tightProbes bounds the buckets that an insert searches for room in a table that is nearly full.
 	tightProbes = 256
-	// lastFrom is how many slots a table has at least for its last ones to be looked for by kernels of their own: the
-	// whole board of a smaller one takes no longer than to load them.
-	lastFrom = 1 << 16
+	// mostProbes bounds them in a table that cannot grow. Then about one slot in 15,000 stays empty in a large table that
+	// is full. If its last slots were looked for in the whole board, they would take longer than all others, and from
+	// then on look-ups of keys that are not in would read most of the board, too.
+	mostProbes = 1024
 	// brim is the share of the slots up to which inserts find room soon.
 	brim = 0.98
 	// wear: a table is laid anew for what deletions left once it has had so many of them for each slot. Look-ups of keys
@@ -85,7 +85,6 @@ type core struct {
 	}
 	staged  staged
 	stretch stretches
-	late    frame.Late // of last.cu
 	regions frame.Regions
 	far     far
 	room    room
@@ -345,34 +344,13 @@ func (c *core) grid(n int64) device.Grid { return c.frame.Grid(n, blocks) }
 func (c *core) size() (capacity, live int64) { return c.capacity(), c.live() }
 
 // insertKernels are those of Insert or of InsertNew. Without `left` they put all rows in one by one: there are none for stages and panes.
-// last is for the last attempt of a batch, and is compiled when a large table is first so full.
-type insertKernels struct {
-	insert, left, listed, last device.Kernel[insertParams]
-}
+type insertKernels struct{ insert, left, listed device.Kernel[insertParams] }
 
 func (k *insertKernels) bind(m *device.Module, which string, listed bool) (err error) {
 	if listed {
 		err = device.Bind(m, "insert_listed"+which, &k.listed)
 	}
 	return errors.Join(err, device.Bind(m, "insert"+which, &k.insert), device.Bind(m, "insert_left"+which, &k.left))
-}
-
-//go:embed last.cu
-var lastCU string
-
-func (c *core) lastProgram() *device.Program { return c.program("stadium-last", lastCU) }
-
-// loadLast tells whether the kernels are there.
-func (c *core) loadLast() bool {
-	return c.late.Load(c.frame.Device, c.lastProgram, func(m *device.Module) error {
-		return errors.Join(device.Bind(m, "insert_last", &c.kernel.replacing.last),
-			device.Bind(m, "insert_last_new", &c.kernel.adding.last))
-	})
-}
-
-// searchesFar tells whether kernels are there for rows that go through most of a large board.
-func (c *core) searchesFar(k *insertKernels) bool {
-	return c.capacity() >= cmp.Or(c.opts.lastFrom, lastFrom) && c.loadLast() && k.last != (device.Kernel[insertParams]{})
 }
 
 // insertion takes batches in with the kernels.
@@ -399,9 +377,12 @@ func (c *core) insert(st *device.Stream, k *insertKernels, b frame.Rows, exact *
 	})
 }
 
-// searched is how many buckets an insert searches for room. The last attempt goes through the whole table: all that finds room gets it.
+// searched is how many buckets an insert searches for room, before the table grows, and when it cannot.
 func (c *core) searched(n int64, attempt uint64) uint64 {
-	if attempt != lastAttempt && c.most+n > c.easy() {
+	switch {
+	case attempt == lastAttempt:
+		return cmp.Or(c.opts.most, mostProbes)
+	case c.most+n > c.easy():
 		return cmp.Or(c.opts.tight, tightProbes)
 	}
 	return math.MaxUint64
@@ -442,9 +423,6 @@ func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams,
 			if rows.Positions != 0 {
 				q.ByPosition = 1
 			}
-		}
-		if p.Limit == math.MaxUint64 && (p.Exact == 1 || c.most > c.easy()) && c.searchesFar(k) {
-			return k.last.Launch(st, g, &q)
 		}
 		return k.insert.Launch(st, g, &q)
 	}

@@ -99,18 +99,17 @@
 // # At MaxBytes
 //
 // MaxBytes bounds the board and all slots together, those in host memory, too. A table whose next size would be larger
-// takes the largest size that MaxBytes allows. From then on it does not grow, and fills all its slots: a key is refused
-// only when no ticket is available, and *table.FullError names its positions. If it is HostBytes, or the memory itself,
+// takes the largest size that MaxBytes allows. From then on it does not grow, and fills its slots: a key is refused when
+// none of the first 1,024 buckets on its way has a ticket that is available, and *table.FullError names its positions.
+// So a table of up to 1,024 buckets fills all of its slots, and one in 15,000 or fewer of a larger one stays empty. If it is HostBytes, or the memory itself,
 // that is used up, the table behaves in the same way, and FullError wraps *device.OutOfMemoryError.
 //
 // Look-ups, deletions, and inserts of keys that are in go on. The ticket of a deleted pair is available at once. Grow
 // to more pairs than MaxBytes allows returns table.ErrMaxBytes.
 //
 // Cost: in a table that is filled to more than 98%, an insert first reads up to 256 buckets of the board for a ticket.
-// A pair that finds none there goes through the whole board, unless all tickets are taken: so the last slots of a large
-// table fill slowly. For that there are kernels that read several buckets at once (last.cu). In a mixed batch a pair
-// goes through the whole board even if all tickets are taken. Look-ups of keys that are not in read more buckets, the
-// fuller the table is, but no more than Stats.MaxProbes.
+// A pair that finds none there reads up to 1,024, unless all tickets are taken. In a mixed batch it reads them even then.
+// Look-ups of keys that are not in read more buckets, the fuller the table is, but no more than Stats.MaxProbes.
 //
 // # Host memory
 //
@@ -156,7 +155,7 @@
 // that are in the same 32 rows have one key, they go in together. Other rows of one key wait for one another, as in
 // Insert. FindOrInsert is an insert that also returns the value.
 //
-// A position is refused once all slots are taken. From then on the table does not grow for the rest of the batch. So
+// A position is refused once there is no room on its key's way. From then on the table does not grow for the rest of the batch. So
 // the rows of a key are all in or all refused. InsertIf, FindIf and ContainsIf work on those positions of a batch alone
 // whose bool is true, by kernels of their own (choose.cu). All of these operations reach slots in host memory across
 // the bus, where they lie: they have no lists by panes, and do not go through shared memory.

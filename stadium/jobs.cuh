@@ -123,10 +123,9 @@ template <class P, class Row, class End> __device__ __forceinline__ void look_up
 }
 
 // Of the rows that staged inserts LEFT, which `failed` counts, those that find room are taken from it.
-template <bool REPLACE, bool LEFT = false, bool LAST = false> struct InsertJob : Job {
-    typedef Operation<C, LAST> X;
+template <bool REPLACE, bool LEFT = false> struct InsertJob : Job {
     const insertParams& p;
-    X x;
+    Operation<C> x;
     Value<C> v;
     u32 added, failed;
 
@@ -146,7 +145,7 @@ template <bool REPLACE, bool LEFT = false, bool LAST = false> struct InsertJob :
         if (p.exact && load_relaxed(&counters(p.table)->pairs) >= slot_count<C>(p.table)) x.limit = 0;
     }
     __device__ __forceinline__ bool round(Lane, bool active) {
-        return active && x.round(p.table, REPLACE ? X::INSERT : X::INSERT_NEW, [&](u64 slot, bool free) {
+        return active && x.round(p.table, REPLACE ? Operation<C>::INSERT : Operation<C>::INSERT_NEW, [&](u64 slot, bool free) {
             if (free) put_pair<C>(slot, x.k, v);
             else v.put(slot);
         });

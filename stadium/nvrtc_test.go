@@ -29,7 +29,7 @@ func TestCompileForGPUs(t *testing.T) {
 		each := c.program("foreach", foreachCU, device.File{Name: "callback.h", Text: emptyCallback})
 		each.Layouts = append(each.Layouts, forEachParams{})
 		programs := []*device.Program{c.program("stadium", kernelsCU), c.program("stadium-panes", panesCU), each}
-		programs = append(programs, c.chooseProgram(), c.lastProgram())
+		programs = append(programs, c.chooseProgram())
 		of := map[int][]reflect.Type{4: {reflect.TypeFor[float32]()}, 8: {reflect.TypeFor[float64](), reflect.TypeFor[int64]()}}[cfg.valueBytes]
 		for i, v := range of {
 			header, err := frame.CombineHeader([]table.Combine{table.Add, "old * value"}[i], v)

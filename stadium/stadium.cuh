@@ -561,54 +561,7 @@ struct Access {
 };
 
 // Operation is one of any kind on a key, beside others of all kinds.
-// What goes through the whole board reads so many buckets at once.
-constexpr u32 ABREAST = 8;
-
-template <class C> struct Far {
-    Place<C> p;
-    u64 probes;
-};
-// without_room goes on from a bucket while the buckets behind it have no room, as far as the limit allows.
-template <class C> __device__ __forceinline__ Far<C> without_room(const Table& t, Place<C> p, u64 probes, u64 limit) {
-    u64 all = t.within ? 1ull << t.shift : t.regions << t.shift;
-    if (limit < all) all = limit;
-    while (probes + ABREAST < all) {
-        Tickets<C> x[ABREAST];
-        Place<C> q = p;
-        u32 any = 0;
-#pragma unroll
-        for (u32 j = 0; j < ABREAST; j++) {
-            q.advance(t);
-            x[j].load(tickets_at<C>(t, q.bucket(t)));
-        }
-#pragma unroll
-        for (u32 j = 0; j < ABREAST; j++) any |= x[j].available();
-        if (any) break;
-        p = q;
-        probes += ABREAST;
-    }
-    return {p, probes};
-}
-// go_on does what goes_on does, to n buckets.
-template <class C> __device__ __forceinline__ void go_on(const Table& t, Place<C> p, u64 n) {
-    while (n) {
-        u32* word[ABREAST];
-        u32 was[ABREAST], bit = 1u << (32 - STADIUM_BEYOND_BITS + p.beyond);
-#pragma unroll
-        for (u32 j = 0; j < ABREAST; j++) {
-            word[j] = at<u32>(tickets_at<C>(t, p.bucket(t)) + C::TICKET_BYTES) - 1;
-            was[j] = j < n ? load_relaxed(word[j]) : 0;
-            p.advance(t);
-        }
-#pragma unroll
-        for (u32 j = 0; j < ABREAST; j++)
-            if (was[j] & bit) and_of(word[j], ~bit);
-        n -= n < ABREAST ? n : ABREAST;
-    }
-}
-
-// With LAST, an insert is made for going through the whole board: see last.cu.
-template <class C, bool LAST = false> struct Operation {
+template <class C> struct Operation {
     enum { DONE, HELD, WAIT, CROSSED }; // HELD: the slot is the lane's until it finishes; WAIT: for the first bucket; CROSSED: for another
     static constexpr u32 NONE = ~0u;
     enum Kind : u32 { FIND, INSERT, INSERT_NEW, ERASE };
@@ -706,12 +659,6 @@ template <class C, bool LAST = false> struct Operation {
                 break;
             }
             if (absent && (kind == FIND || kind == ERASE || room_slot != NONE || probes >= limit)) break;
-            if constexpr (LAST)
-                if (absent) {
-                    Far<C> far = without_room<C>(t, p, probes, limit);
-                    p = far.p;
-                    probes = far.probes;
-                }
             p.advance(t);
         }
         if (kind == FIND || kind == ERASE) {
@@ -734,9 +681,7 @@ template <class C, bool LAST = false> struct Operation {
             }
         }
         p = start;
-        if constexpr (LAST) go_on<C>(t, p, before);
-        else
-            for (u64 i = 0; i < before; i++, p.advance(t)) goes_on<C>(t, p.bucket(t), p);
+        for (u64 i = 0; i < before; i++, p.advance(t)) goes_on<C>(t, p.bucket(t), p);
         if (before >= STADIUM_PROBES_UNTOLD) max_of(&counters(t)->max_probes, before + 1);
         if (room >> t.shift != start.region) add(&counters(t)->strays, (u64)1);
         slot = slot_in<C>(t, room, room_slot);
