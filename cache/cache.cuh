@@ -50,7 +50,12 @@ template <class C> __device__ __forceinline__ typename C::word word_of(typename 
 }
 
 // A head's first 16 bytes are the version and the tags.
-__device__ __forceinline__ u128 load_head(u64 bucket) { return load_relaxed(at<u128>(bucket)); }
+__device__ __forceinline__ u128 load_head(u64 bucket) { return load_both(at<u128>(bucket)); }
+// ask_head has a head brought to the L2 cache.
+__device__ __forceinline__ void ask_head(u64 bucket) {
+    prefetch(bucket);
+    prefetch(bucket + CACHE_HEAD / 2);
+}
 // A bit for each byte of x that is equal to that of y. The product brings the bits of four bytes together.
 __device__ __forceinline__ u32 equal_bytes(u32 x, u32 y) {
     x ^= y;
@@ -140,10 +145,10 @@ template <bool READERS> __device__ __forceinline__ bool lock(u64 bucket, u32& ve
 __device__ __forceinline__ void unlock(u64 bucket, u32 version) { store_release(version_at(bucket), version + 2); }
 
 // choose finds the place of a pair in its bucket, which is locked: the slot of its key, else an empty one, else that
-// of a pair that has ended, else that of the least score. Of equal scores that is the next from a slot on that moves
+// of a pair that has ended, else that of the least score, whose word it reads if the caller tells it. Of equal scores that is the next from a slot on that moves
 // with each change, so that they go in turn.
 template <class C> __device__ __forceinline__ Place<C> choose(const Home<C>& h, u32 version, typename C::key k,
-    u32 score, bool scored, u64 time) {
+    u32 score, bool scored, u64 time, bool tells) {
     Place<C> x;
     u128 head = load_head(h.bucket);
     bool over = false;
@@ -159,12 +164,14 @@ template <class C> __device__ __forceinline__ Place<C> choose(const Home<C>& h, 
         for (x.slot = 0, x.fate = RENEWS; x.slot < WAYS; x.slot++)
             if (ended<C>(h.bucket, x.slot, time)) return x;
     u32 first = (version >> 1) % WAYS, least = ~0u, turn = WAYS;
+    u128 four[WAYS / 4];
+#pragma unroll
+    for (u32 j = 0; j < WAYS / 4; j++) four[j] = load_relaxed(at<u128>(h.bucket + CACHE_SCORES) + j);
 #pragma unroll
     for (u32 j = 0; j < WAYS / 4; j++) {
-        u128 four = load_relaxed(at<u128>(h.bucket + CACHE_SCORES) + j);
 #pragma unroll
         for (u32 n = 0; n < 4; n++) {
-            u32 s = (u32)((n < 2 ? four.lo : four.hi) >> n % 2 * 32), i = 4 * j + n;
+            u32 s = (u32)((n < 2 ? four[j].lo : four[j].hi) >> n % 2 * 32), i = 4 * j + n;
             u32 after = i >= first ? i - first : i + WAYS - first;
             if (s < least || (s == least && after < turn)) {
                 least = s;
@@ -175,7 +182,7 @@ template <class C> __device__ __forceinline__ Place<C> choose(const Home<C>& h, 
     }
     x.score = least;
     x.fate = (C::POLICY == CACHE_SCORED || scored) && score < least ? IS_REFUSED : EVICTS;
-    if (x.fate == EVICTS) x.old = load_relaxed(word_at<C>(h.bucket, x.slot));
+    if (tells && x.fate == EVICTS) x.old = load_relaxed(word_at<C>(h.bucket, x.slot));
     return x;
 }
 

@@ -85,12 +85,13 @@ WARPMAP_KERNEL(put, putParams) {
         u32 score = busy ? new_score<C>((u32)p.now, p.scores, i, weight) : 0;
         u32 expiry = busy ? expiry_of<C>(p.time, p.life, p.lives, i) : 0;
         Home<C> h(t, k);
+        if (busy) ask_head(h.bucket); // so that who has the lock does not wait for memory
         bool again = false;
         while (any_busy(g, busy)) {
             u32 version = 0;
             Place<C> x{};
             bool got = busy && lock<false>(h.bucket, version, again);
-            if (got) x = choose<C>(h, version, k, score, p.scores != 0, p.time);
+            if (got) x = choose<C>(h, version, k, score, p.scores != 0, p.time, p.out_count != 0);
             bool out = got && p.out_count && (x.fate == EVICTS || x.fate == IS_REFUSED);
             u64 to = append(at<u64>(p.out_count), out);
             if (out) {
@@ -193,7 +194,7 @@ WARPMAP_KERNEL(mixed, mixedParams) {
             }
             if (busy && !reads) got = lock<true>(h.bucket, version, again);
             if (reads || !got) {
-            } else if (puts) x = choose<C>(h, version, k, score, false, p.time);
+            } else if (puts) x = choose<C>(h, version, k, score, false, p.time, p.out_keys != 0);
             else if (op == CACHE_DELETE) x = choose_to_erase<C>(h, k, p.time);
             bool there = got && x.fate == UPDATES;
             bool writes = puts && got && x.fate != IS_REFUSED && !(there && op == CACHE_INSERT_NEW);

@@ -54,7 +54,7 @@ func TestPlantedDefectsAreFound(t *testing.T) {
 			"a bucket is locked by one lane at a time, but chosen in before", &kernelsCU, stressed(LFU, 4,
 				churn[uint64, [16]uint32]),
 			"bool got = busy && lock<false>(h.bucket, version, again);\n            if (got) x",
-			"if (busy) x = choose<C>(h, load_relaxed(version_at(h.bucket)), k, score, p.scores != 0, p.time);\n            bool got = busy && lock<false>(h.bucket, version, again);\n            if (false) x",
+			"if (busy) x = choose<C>(h, load_relaxed(version_at(h.bucket)), k, score, p.scores != 0, p.time, p.out_count != 0);\n            bool got = busy && lock<false>(h.bucket, version, again);\n            if (false) x",
 		},
 		{
 			"an evicted pair is still found", &cacheCUH, alone(LRU, churn[uint64, uint64]),

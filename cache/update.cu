@@ -20,6 +20,7 @@ WARPMAP_KERNEL(update, putParams) {
         C::value v = busy ? paired_input<C>(p.values, i) : C::value{};
         u32 score = busy ? new_score<C>((u32)p.now, 0, i, 1) : 0;
         Home<C> h(t, k);
+        if (busy) ask_head(h.bucket);
         bool again = false;
         while (any_busy(g, busy)) {
             u32 version;
@@ -28,7 +29,7 @@ WARPMAP_KERNEL(update, putParams) {
                 pause();
                 continue;
             }
-            Place<C> x = choose<C>(h, version, k, score, false, p.time);
+            Place<C> x = choose<C>(h, version, k, score, false, p.time, false);
             if (x.fate == UPDATES) v = (C::value)merged((number_bits)value_of<C>(x.old), (number_bits)v);
             settle<C, false>(h, x, k, v, score, false, (u32)p.now, expiry_of<C>(p.time, p.life, 0, i), 1);
             unlock(h.bucket, version);

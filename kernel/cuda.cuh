@@ -348,6 +348,17 @@ template <class T> __device__ __forceinline__ T load_racing(const T* p) { return
 template <class T> __device__ __forceinline__ T load_volatile(const T* p) { return *(const volatile T*)p; }
 template <class T> __device__ __forceinline__ void store_racing(T* p, T v) { *p = v; }
 
+// load_both is load_relaxed of one half of 64 bytes whose other half is wanted next: memory gives both at once.
+__device__ __forceinline__ u128 load_both(const u128* p) {
+#if __CUDA_ARCH__ >= 750 && !defined(WARPMAP_SHARED)
+    u128 v;
+    asm volatile("ld.relaxed.gpu.global.L2::64B.v2.u64 {%0, %1}, [%2];" : "=l"(v.lo), "=l"(v.hi) : "l"(p) : "memory");
+    return v;
+#else
+    return load_relaxed(p);
+#endif
+}
+
 // load_kept is load_relaxed of memory that is read again and again among much that is read once: its lines are the
 // last that the L2 cache gives up.
 __device__ __forceinline__ u64 keep_policy() {

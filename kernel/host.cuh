@@ -666,6 +666,7 @@ WARPMAP_SMALL(u8)
 WARPMAP_SMALL(u16)
 #undef WARPMAP_SMALL
 template <class T> inline T load_kept(const T* p) { return load_relaxed(p); }
+template <class T> inline T load_both(const T* p) { return load_relaxed(p); }
 template <class T> inline T load_memory(const T* p) { return load_relaxed(p); }
 template <class T> inline void store_memory(T* p, T v) { store_relaxed(p, v); }
 

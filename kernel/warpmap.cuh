@@ -34,7 +34,7 @@
 // u8 and u16 are loaded and stored only:
 //
 //   load_relaxed  load_acquire  store_relaxed  store_release  load_readonly (never beside a writer)
-//   load_kept (relaxed, of what should stay in the L2 cache: up to u32)
+//   load_kept (relaxed, of what should stay in the L2 cache: up to u32)  load_both (relaxed, u128)
 //   cas (returns what was there)  exchange  add  max_of  and_of  or_of  or_acquire  fence  fence_system  pause
 //   (with u128 only cas and exchange, and only where WARPMAP_CAS128; add of floats and doubles, too)
 //   prefetch_line  prefetch_to_write (a line of 64 bytes, on the CPU device alone: see the jobs of drive.cuh)
