@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"cmp"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -191,7 +192,7 @@ func (c *core) slots() int64 { return int64(c.t.Count) * ways }
 // grid covers n items.
 func (c *core) grid(n int64) device.Grid { return c.frame.Grid(n, 8*waves) }
 
-// tick gives the time of a batch of n keys. Where scores come near their end, or have to age, keep comes first.
+// tick gives the time of a batch of n keys. Where scores come near their end, or have to age, lower comes first.
 func (c *core) tick(n int64) uint64 {
 	c.clock++
 	c.used += uint64(n)
@@ -239,34 +240,40 @@ func (c *core) sweep(st *device.Stream) error {
 	return c.kernel.sweep.Launch(st, c.grid(c.slots()), &slotsParams{Table: c.t, N: c.t.Count, Time: c.time()})
 }
 
-// keep lowers all scores where it is time for that: before a batch, because that may not be alone with the cache.
-func (c *core) keep() error {
-	due := func() (p slotsParams, due bool) {
-		switch {
-		case c.cfg.policy == LRU && c.clock >= mostClock:
-			return slotsParams{Less: mostClock / 2}, true
-		case c.cfg.policy == Aged && c.used >= agePeriod*uint64(c.slots()):
-			return slotsParams{Shift: 1}, true
-		}
-		return p, false
+// due says whether it is time for all scores to be lowered, and how.
+func (c *core) due() (p slotsParams, due bool) {
+	switch {
+	case c.cfg.policy == LRU && c.clock >= mostClock:
+		return slotsParams{Less: mostClock / 2}, true
+	case c.cfg.policy == Aged && c.used >= agePeriod*uint64(c.slots()):
+		return slotsParams{Shift: 1}, true
 	}
-	some := false
-	if err := c.frame.Locked(func() error { _, some = due(); return nil }); err != nil || !some {
+	return p, false
+}
+
+// lower lowers all scores before a batch, where it is time for that. The batch is alone with the cache.
+func (c *core) lower(st *device.Stream) error {
+	p, due := c.due()
+	if !due {
+		return nil
+	}
+	p.Table, p.N = c.t, c.t.Count
+	if err := c.kernel.lowered.Launch(st, c.grid(c.slots()), &p); err != nil {
 		return err
 	}
-	return c.frame.Writing(nil, func(st *device.Stream) error {
-		p, ok := due()
-		if !ok {
-			return nil
-		}
-		p.Table, p.N = c.t, c.t.Count
-		if err := c.kernel.lowered.Launch(st, c.grid(c.slots()), &p); err != nil {
-			return err
-		}
-		c.clock -= uint32(p.Less)
-		c.used = 0
-		return nil
-	})
+	c.clock -= uint32(p.Less)
+	c.used = 0
+	return nil
+}
+
+// keep does what lower does before look-ups, which are not alone with the cache. wrong is what is wrong with their
+// slices: then nothing is changed.
+func (c *core) keep(wrong error) error {
+	some := false
+	if err := c.frame.Locked(func() error { _, some = c.due(); return nil }); err != nil || wrong != nil || !some {
+		return cmp.Or(err, wrong)
+	}
+	return c.frame.Writing(nil, c.lower)
 }
 
 // finding queues look-ups.
@@ -290,6 +297,9 @@ func (c *core) erase(st *device.Stream, b frame.Rows) error {
 func (c *core) put(st *device.Stream, p putParams) error {
 	if p.N == 0 {
 		return nil
+	}
+	if err := c.lower(st); err != nil {
+		return err
 	}
 	p.Table, p.Now, p.Time, p.Life = c.t, c.tick(int64(p.N)), c.time(), uint64(ticksOf(c.opts.TimeToLive))
 	return c.kernel.put.Launch(st, c.grid(int64(p.N)), &p)

@@ -146,7 +146,7 @@ type Out[K, V any] struct {
 // InsertOutOn does what InsertScored does, with device slices, and tells what went out: each pair that gave way to
 // another, with the value and the score that it had, and each pair of the batch that did not go in. scores may be the
 // zero Slice, and so may out's. A pair whose value was replaced did not go out. It queues its work and returns. Errors:
-// also an out that is too short.
+// also an out that is too short, or that has some columns and lacks Keys or Count.
 func (m *Cache[K, V]) InsertOutOn(st *device.Stream, keys device.Slice[K], values device.Slice[V],
 	scores device.Slice[uint32], out Out[K, V]) error {
 	c := m.core
@@ -175,6 +175,9 @@ func (m *Cache[K, V]) InsertOut(keys []K, values []V, scores []uint32) (outKeys 
 	if err := m.core.checkBatch(len(keys), len(values), frame.OptionalLen(scores)); err != nil {
 		return nil, nil, nil, err
 	}
+	if len(keys) == 0 { // which a closed cache refuses, too
+		return nil, nil, nil, m.InsertScored(keys, values, scores)
+	}
 	for first := 0; first < len(keys) && err == nil; first += mostOut {
 		end := min(first+mostOut, len(keys))
 		var part []uint32
@@ -192,7 +195,8 @@ func (m *Cache[K, V]) InsertOut(keys []K, values []V, scores []uint32) (outKeys 
 // counts as used. Cost a key: a read of the 64 bytes that its bucket begins with, and, if it is there, of its word,
 // and of its value where that lies apart; and a write of its score, if that changes.
 func (m *Cache[K, V]) Find(keys []K, values []V, found []bool) error {
-	if err := m.core.keep(); err != nil {
+	if err := m.core.keep(family.CheckNamed("values found", len(keys), frame.OptionalLen(values),
+		frame.OptionalLen(found))); err != nil {
 		return err
 	}
 	return frame.Find(&m.core.frame, keys, values, found, m.core.finding(0))
@@ -201,7 +205,8 @@ func (m *Cache[K, V]) Find(keys []K, values []V, found []bool) error {
 // FindOn does what Find does, with device slices. It queues its work and returns.
 func (m *Cache[K, V]) FindOn(st *device.Stream, keys device.Slice[K], values device.Slice[V],
 	found device.Slice[bool]) error {
-	if err := m.core.keep(); err != nil {
+	if err := m.core.keep(family.CheckNamedOn("values found", m.core.frame.Device, st, keys, frame.Optional(values),
+		frame.Optional(found))); err != nil {
 		return err
 	}
 	return frame.FindOn(&m.core.frame, st, keys, values, found, m.core.finding(0))

@@ -22,9 +22,6 @@ func (c *core) checkBatch(n, values, scores int) error {
 
 // insert brings a batch of Go slices.
 func (c *core) insert(n int, keys, values, scores, lives frame.Column) error {
-	if err := c.keep(); err != nil {
-		return err
-	}
 	return c.frame.Batch(n, []frame.Column{keys, values, scores, lives}, func(st *device.Stream, _, n int,
 		addr []uint64) error {
 		return c.frame.Writing(st, func(st *device.Stream) error {
@@ -37,10 +34,16 @@ func (c *core) insert(n int, keys, values, scores, lives frame.Column) error {
 type outColumns struct{ Keys, Values, Scores, Count frame.DeviceSlice }
 
 // wanted tells whether pairs are told that go out.
-func (o *outColumns) wanted() bool { return o.Count.Addr() != 0 || o.Keys.Addr() != 0 }
+func (o *outColumns) wanted() bool {
+	return o.Count.Addr() != 0 || o.Keys.Addr() != 0 || o.Values.Addr() != 0 || o.Scores.Addr() != 0
+}
 
 // check says what is wrong with the columns beside a batch of n pairs.
 func (o *outColumns) check(d *device.Device, n int) error {
+	if o.Keys.Addr() == 0 || o.Count.Addr() == 0 {
+		return fmt.Errorf("cache: out lacks Keys or Count (want both, with room for %d keys and for 1 number; Values and "+
+			"Scores if they are wanted; or the zero Out)", n)
+	}
 	for _, x := range []struct {
 		name     string
 		s        frame.DeviceSlice
@@ -73,9 +76,6 @@ func (c *core) insertOn(st *device.Stream, p putParams, o outColumns, clear func
 		}
 		p.OutCount, p.OutKeys, p.OutValues, p.OutScores = o.Count.Addr(), o.Keys.Addr(), o.Values.Addr(),
 			o.Scores.Addr()
-	}
-	if err := c.keep(); err != nil {
-		return err
 	}
 	return c.frame.Writing(st, func(st *device.Stream) error {
 		if out {
