@@ -1,6 +1,7 @@
 package warpmap_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -186,3 +187,37 @@ func TestCallsOfCachesFailAtRandom(t *testing.T) {
 		testenv.Tried(t, ordered, "faults")
 	})
 }
+
+// LoadCache makes a cache with the file's policy and lives, and refuses files of other kinds.
+func TestLoadCache(t *testing.T) {
+	d, ctx := open(t, "cpu"), context.Background()
+	m, err := warpmap.NewCache[uint32, uint32](d, cache.Options{Capacity: 24, Policy: cache.Aged, Lives: true})
+	must(t, err)
+	defer m.Close()
+	must(t, m.InsertFor([]uint32{1, 2}, []uint32{10, 20}, []time.Duration{0, time.Hour}))
+	file := save(t, snapshot.Cache(m))
+	got, err := warpmap.LoadCache[uint32, uint32](ctx, bytes.NewReader(file), d, warpmap.CacheOptions{Capacity: 24})
+	must(t, err)
+	defer got.Close()
+	values, found := make([]uint32, 2), make([]bool, 2)
+	must(t, got.Find([]uint32{1, 2}, values, found))
+	if x := got.Saved(); x.Policy != "aged" || !x.Lives || !slices.Equal(values, []uint32{10, 20}) {
+		t.Errorf("%+v, %v, %v", x, values, found)
+	}
+	set, err := warpmap.NewSet[uint32](d, warpmap.WarpCore, table.Options{})
+	must(t, err)
+	defer set.Close()
+	for what, err := range map[string]error{
+		"no size": second(warpmap.LoadCache[uint32, uint32](ctx, bytes.NewReader(file), d, warpmap.CacheOptions{})),
+		"other values": second(warpmap.LoadCache[uint32, uint64](ctx, bytes.NewReader(file), d,
+			warpmap.CacheOptions{Capacity: 24})),
+		"a set": second(warpmap.LoadCache[uint32, uint32](ctx, bytes.NewReader(save(t, snapshot.Set(set))), d,
+			warpmap.CacheOptions{Capacity: 24})),
+	} {
+		if err == nil {
+			t.Errorf("%s: it is loaded", what)
+		}
+	}
+}
+
+func second[T any](_ T, err error) error { return err }

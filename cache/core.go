@@ -56,8 +56,9 @@ type core struct {
 	t        Table
 	mem      device.Slice[byte]
 	counters frame.Counters[Counters]
-	clock    uint32               // of batches; the score of what an LRU cache uses next is one more
-	since    func() time.Duration // how long ago the cache was made
+	clock    uint32 // of batches; the score of what an LRU cache uses next is one more
+	made     time.Time
+	since    func() time.Duration // how long ago that was
 	used     uint64               // keys since the counts were last halved
 }
 
@@ -111,8 +112,8 @@ const onGPUs = false
 
 // begin makes an empty cache as the options say.
 func (c *core) begin() error {
-	start := time.Now()
-	c.since = func() time.Duration { return time.Since(start) }
+	c.made = time.Now()
+	c.since = func() time.Duration { return time.Since(c.made) }
 	buckets, err := c.opts.complete(&c.cfg)
 	if err != nil {
 		return err
@@ -203,6 +204,9 @@ func (c *core) tick(n int64) uint64 {
 func (c *core) time() uint64 {
 	return uint64(min(c.since()/(time.Second/ticksPerSecond), math.MaxUint32-1))
 }
+
+// now is the present time by the clock on the wall.
+func (c *core) now() time.Time { return c.made.Add(c.since()).Round(0) }
 
 // ticksOf is a life in ticks, rounded up, and one more, because a tick may have begun already. 0 means for ever.
 func ticksOf(life time.Duration) uint32 {

@@ -2,6 +2,7 @@ package cache
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -169,22 +170,35 @@ func (m *Cache[K, V]) given(values device.Slice[V]) frame.DeviceSlice {
 }
 
 // InsertOut does what InsertScored does, and gives what went out: see InsertOutOn. It brings a million pairs at a time
-// to the device, in memory that it makes and frees.
+// to the device, or as many as there is memory for, in memory that it makes and frees. If an error comes behind the first
+// of these parts, what went out until then is given with it.
 func (m *Cache[K, V]) InsertOut(keys []K, values []V, scores []uint32) (outKeys []K, outValues []V,
 	outScores []uint32, err error) {
-	if err := m.core.checkBatch(len(keys), len(values), frame.OptionalLen(scores)); err != nil {
+	c := m.core
+	err = c.checkBatch(len(keys), len(values), frame.OptionalLen(scores))
+	if err == nil {
+		err = c.frame.Locked(func() error { return nil }) // which a closed cache refuses
+	}
+	if err != nil || len(keys) == 0 {
 		return nil, nil, nil, err
 	}
-	if len(keys) == 0 { // which a closed cache refuses, too
-		return nil, nil, nil, m.InsertScored(keys, values, scores)
+	most := min(len(keys), mostOut)
+	mem, err := c.outMemory(most)
+	for device.IsOutOfMemory(err) && most > 1 {
+		most = (most + 1) / 2
+		mem, err = c.outMemory(most)
 	}
-	for first := 0; first < len(keys) && err == nil; first += mostOut {
-		end := min(first+mostOut, len(keys))
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	defer func() { err = frame.OneLine(errors.Join(err, mem.Free())) }()
+	for first := 0; first < len(keys) && err == nil; first += most {
+		end := min(first+most, len(keys))
 		var part []uint32
 		if scores != nil {
 			part = scores[first:end]
 		}
-		err = m.insertOut(keys[first:end], valuesOf(values, first, end), part, func(k []K, v []V, s []uint32) {
+		err = m.insertOut(mem, keys[first:end], valuesOf(values, first, end), part, func(k []K, v []V, s []uint32) {
 			outKeys, outValues, outScores = append(outKeys, k...), append(outValues, v...), append(outScores, s...)
 		})
 	}

@@ -1,7 +1,6 @@
 package cache
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/warpmap/warpmap/device"
@@ -122,15 +121,16 @@ func hostRows[K, V any](st *device.Stream, k device.Slice[K], v device.Slice[V],
 	return keys, values, scores, err
 }
 
+// outMemory makes memory for n rows that are put, as many that go out, and their number.
+func (c *core) outMemory(n int) (device.Slice[byte], error) {
+	return device.Make[byte](c.frame.Device, int(2*rowBytes(c.cfg, int64(n)))+8)
+}
+
 // insertOut puts one part of a batch, and tells what went out.
-func (m *Cache[K, V]) insertOut(keys []K, values []V, scores []uint32, tell func([]K, []V, []uint32)) (err error) {
+func (m *Cache[K, V]) insertOut(mem device.Slice[byte], keys []K, values []V, scores []uint32,
+	tell func([]K, []V, []uint32)) error {
 	c, n := m.core, len(keys)
 	half := rowBytes(c.cfg, int64(n))
-	mem, err := device.Make[byte](c.frame.Device, int(2*half)+8)
-	if err != nil {
-		return err
-	}
-	defer func() { err = frame.OneLine(errors.Join(err, mem.Free())) }()
 	k, v, s := rowsIn[K, V](c.cfg, mem, n)
 	var out Out[K, V]
 	out.Keys, out.Values, out.Scores = rowsIn[K, V](c.cfg, mem.Slice(int(half), int(2*half)), n)

@@ -705,6 +705,14 @@ func (m *cached) save(c *call) error {
 	c.Other = m.other(c.Other)
 	begun := time.Now()
 	a := m.r.s.do(c)
+	counts := func(p cache.Policy) bool { return p == cache.LFU || p == cache.Aged }
+	policy := policies[c.Other.Get("policy")]
+	if policy != m.policy && !(counts(policy) && counts(m.policy)) {
+		if a.Err == nil || device.IsOutOfMemory(a.Err) && m.r.g.Get("memory") == "" {
+			return fmt.Errorf("a file of %v is loaded as %v: %v", m.policy, policy, a.Err)
+		}
+		return m.do(&call{Name: "sweep"})
+	}
 	if a.Err != nil {
 		if m.r.g.Get("memory") != "" && device.IsOutOfMemory(a.Err) {
 			return m.do(&call{Name: "sweep"})
@@ -717,6 +725,9 @@ func (m *cached) save(c *call) error {
 	got, have, worst := map[uint64]bool{}, map[uint64]int{}, map[uint64]uint32{}
 	for i, k := range a.Keys {
 		x, in := m.pairs[k]
+		if policy == cache.LFU {
+			x.score = max(x.score, 1)
+		}
 		if !m.lost && (!in || got[k] || x.value != a.Values[i] || x.score != a.Scores[i] || x.over(begun)) {
 			return fmt.Errorf("the file has key %d with %d and a score of %d; it is in %t, with %+v, twice %t", k, a.Values[i],
 				a.Scores[i], in, x, got[k])
@@ -739,8 +750,11 @@ func (m *cached) save(c *call) error {
 // other are the options of the cache that a file is loaded into.
 func (m *cached) other(s Settings) Settings {
 	t := m.r.f.Table
-	for _, name := range []string{"policy", "hash", "ttl", "lives"} {
+	for _, name := range []string{"hash", "ttl", "lives"} {
 		s = s.With(name, t.Get(name))
+	}
+	if s.Get("policy") == "" {
+		s = s.With("policy", t.Get("policy"))
 	}
 	return s
 }

@@ -65,7 +65,7 @@ var known = map[string]map[string]string{
 		"host": "whole", "ticket": "whole", "initial": "whole", "growth": "fraction", "block": "whole", "hashes": "whole"},
 	"op": {"n": "whole", "keys": "word", "values": "word", "when": "whole", "ops": "whole", "on": "word", "stream": "word",
 		"with": "word", "family": "word", "what": "word", "seed": "whole",
-		"scores": "whole", "lives": "whole", "capacity": "whole"},
+		"scores": "whole", "lives": "whole", "capacity": "whole", "policy": "word"},
 }
 
 // opNames are the operations. A table that lacks one leaves it out.

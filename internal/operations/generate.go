@@ -299,6 +299,9 @@ func (m *making) op(name string) {
 		s := Settings{}.With("family", pick(m.Rand, families...)).With("seed", m.IntN(1000)|1)
 		if m.Kind == "cache" {
 			s = s.With("capacity", pick(m.Rand, 12, 300, 20_000))
+			if m.chance(4) {
+				s = s.With("policy", pick(m.Rand, "lru", "lfu", "aged", "scored"))
+			}
 		}
 		if m.Kind == "filter" {
 			s = nil
