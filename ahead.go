@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/warpmap/warpmap/cache"
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
 	"github.com/warpmap/warpmap/table/text"
@@ -21,7 +22,7 @@ const aheadRows = 1 << 22
 //
 // V is the type of the values of a map or a multimap. For other kinds any type will do, such as struct{}: sets and
 // filters have no values, and of counters those with uint32 and those with uint64 counts are compiled. kind is one of
-// KindMap to KindFilter; for a Strings, see CompileAheadStrings. name may be Auto or "".
+// KindMap to KindCache, of which the LRU caches without times to live are compiled; for a Strings, see CompileAheadStrings. name may be Auto or "".
 //
 // Memory: some hundred MiB. Cost: that of compiling 10 to 40 kernels, on all cores, several seconds for each table.
 //
@@ -52,6 +53,12 @@ func CompileAhead[K, V any](d *device.Device, kind table.Kind, name table.Family
 				func() error { _, err := f.Stats(); return err },
 			}
 		})
+	case KindCache:
+		if !auto(name) && name != Caches {
+			return noFamily(kind, name)
+		}
+		c, err := NewCache[K, V](d, cache.Options{Capacity: aheadRows})
+		return ahead(d, c, err, func(n int) []func() error { return cacheCalls(c, n) })
 	}
 	m, err := NewMultiMapOf[K, V](d, kind, name, table.MultiMapOptions{Options: o})
 	return ahead(d, m, err, func(n int) []func() error { return multiMapCalls(m, n) })
@@ -118,6 +125,20 @@ func mapCalls[K, V any](m table.Map[K, V], n int) (calls []func() error) {
 		calls = append(calls, m.Clear, func() error { return b.Build(keys, values) })
 	}
 	return calls
+}
+
+func cacheCalls[K, V any](c *cache.Cache[K, V], n int) []func() error {
+	keys, values, flags := make([]K, n), make([]V, n), make([]bool, n)
+	return []func() error{
+		func() error { return c.Insert(keys, values) },
+		func() error { return c.Find(keys, values, flags) },
+		func() error { _, err := c.FindOrInsert(keys, values, values, flags); return err },
+		func() error { return c.Update(keys, values, table.Add) },
+		func() error { _, err := c.Delete(keys, flags); return err },
+		func() error { _, err := c.Sweep(); return err },
+		func() error { _, _, _, err := c.Export(0); return err },
+		func() error { _, err := c.Stats(); return err },
+	}
 }
 
 func setCalls[K any](s table.Set[K], n int) (calls []func() error) {

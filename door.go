@@ -71,6 +71,7 @@ const (
 	KindMultiBucket = table.KindMultiBucket
 	KindCounter     = table.KindCounter
 	KindFilter      = table.KindFilter
+	KindCache       = table.KindFilter + 1 // Cache
 )
 
 // FullError names exactly the positions of a batch that are not in the table. errors.As finds it. See table.FullError

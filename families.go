@@ -134,6 +134,7 @@ var families = map[table.Kind][]table.Family{
 	table.KindMultiBucket: {WarpCore},
 	table.KindCounter:     {WarpCore},
 	table.KindFilter:      {WarpCore},
+	KindCache:             {Caches},
 }
 
 // Families lists the families that have tables of the kind, sorted. New and its like take these names.

@@ -214,11 +214,15 @@ func TestFamiliesOfKinds(t *testing.T) {
 		table.KindMultiBucket: {warpmap.WarpCore},
 		table.KindCounter:     {warpmap.WarpCore},
 		table.KindFilter:      {warpmap.WarpCore},
+		warpmap.KindCache:     {warpmap.Caches},
 		table.Kind(-1):        nil,
 	} {
 		if got := warpmap.Families(kind); !slices.Equal(got, want) || !slices.IsSorted(got) {
 			t.Errorf("%v: %v", kind, got)
 		}
+	}
+	if name := warpmap.KindCache.String(); name != "cache" {
+		t.Errorf("the kind of caches is %q", name)
 	}
 }
 

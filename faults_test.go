@@ -24,12 +24,17 @@ import (
 
 // loading saves a table and loads it into another. After an error of Load the other is empty.
 func loading[T table.Table](save, load *snapshot.Table, other T, all func(T) (held, error)) func(h held) error {
+	return saving(save, load, other.Len, func() (held, error) { return all(other) })
+}
+
+// saving does what loading does, with what length and all say of the other.
+func saving(save, load *snapshot.Table, length func() (int, error), all func() (held, error)) func(h held) error {
 	return func(h held) error {
 		var file bytes.Buffer
 		err := save.Save(context.Background(), &file)
 		if err == nil {
 			if err = load.Load(context.Background(), &file); err != nil {
-				if n, wrong := other.Len(); wrong == nil && n > 0 {
+				if n, wrong := length(); wrong == nil && n > 0 {
 					err = fmt.Errorf("a table of %d keys after a load that failed with %v", n, err)
 				}
 			}
@@ -37,13 +42,13 @@ func loading[T table.Table](save, load *snapshot.Table, other T, all func(T) (he
 		if err != nil {
 			return err
 		}
-		got, err := all(other)
+		got, err := all()
 		return told(err, got, h, held.equal)
 	}
 }
 
 // closing makes a table for an operation, and closes it afterwards.
-func closing[T table.Table](make func() (T, error), do func(T) error) error {
+func closing[T interface{ Close() error }](make func() (T, error), do func(T) error) error {
 	t, err := make()
 	if err != nil {
 		return err

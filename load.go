@@ -3,10 +3,12 @@ package warpmap
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 
+	"github.com/warpmap/warpmap/cache"
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
 	"github.com/warpmap/warpmap/table/snapshot"
@@ -79,6 +81,29 @@ func LoadFilter[K any](ctx context.Context, r io.Reader, d *device.Device, name 
 		}
 		return from(filterFormMakers[K](), table.KindFilter, h.Family, d, *h.Form)
 	})
+}
+
+// LoadCache makes a cache from what snapshot.Cache(c).Save wrote: see LoadMap. o says how large it is, by Capacity or
+// Bytes. Its Policy is not used: the cache has that of the file, if the file says it. If pairs of the file end, the cache
+// has Lives. Errors: also those of Cache.Restore.
+func LoadCache[K, V any](ctx context.Context, r io.Reader, d *device.Device, o cache.Options) (*cache.Cache[K, V], error) {
+	return loaded(ctx, r, func(c *cache.Cache[K, V]) *snapshot.Table { return snapshot.Cache(c) },
+		func(h *snapshot.Header) (*cache.Cache[K, V], error) {
+			if h.Kind != KindCache.String() {
+				return nil, errors.New("warpmap: the file is of a " + h.Kind + ", and not of a cache: load it as what it is")
+			}
+			var saved cache.Saved
+			if h.Cache != nil { // older files say nothing
+				if err := json.Unmarshal(h.Cache, &saved); err != nil {
+					return nil, fmt.Errorf("warpmap: what the file says of its cache: %w", err)
+				}
+			}
+			o, err := o.For(saved)
+			if err != nil {
+				return nil, err
+			}
+			return NewCache[K, V](d, o)
+		})
 }
 
 // loaded makes a table by what a file's header says, and loads it.

@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"cmp"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -61,8 +62,9 @@ type core struct {
 	t        Table
 	mem      device.Slice[byte]
 	counters frame.Counters[Counters]
-	clock    uint32               // of batches; the score of what an LRU cache uses next is one more
-	since    func() time.Duration // how long ago the cache was made
+	clock    uint32 // of batches; the score of what an LRU cache uses next is one more
+	made     time.Time
+	since    func() time.Duration // how long ago that was
 	used     uint64               // keys since the counts were last halved
 }
 
@@ -116,8 +118,8 @@ func (o *Options) complete(cfg *config) (buckets int64, err error) {
 
 // begin makes an empty cache as the options say.
 func (c *core) begin() error {
-	start := time.Now()
-	c.since = func() time.Duration { return time.Since(start) }
+	c.made = time.Now()
+	c.since = func() time.Duration { return time.Since(c.made) }
 	if c.cfg.tile = c.opts.tile; c.cfg.tile == 0 && c.frame.Device.Info().CUDA() {
 		c.cfg.tile = tileRows
 	}
@@ -197,7 +199,7 @@ func (c *core) slots() int64 { return int64(c.t.Count) * ways }
 // grid covers n items.
 func (c *core) grid(n int64) device.Grid { return c.frame.Grid(n, 8*waves) }
 
-// tick gives the time of a batch of n keys. Where scores come near their end, or have to age, keep comes first.
+// tick gives the time of a batch of n keys. Where scores come near their end, or have to age, lower comes first.
 func (c *core) tick(n int64) uint64 {
 	c.clock++
 	c.used += uint64(n)
@@ -208,6 +210,9 @@ func (c *core) tick(n int64) uint64 {
 func (c *core) time() uint64 {
 	return uint64(min(c.since()/(time.Second/ticksPerSecond), math.MaxUint32-1))
 }
+
+// now is the present time by the clock on the wall.
+func (c *core) now() time.Time { return c.made.Add(c.since()).Round(0) }
 
 // ticksOf is a life in ticks, rounded up, and one more, because a tick may have begun already. 0 means for ever.
 func ticksOf(life time.Duration) uint32 {
@@ -245,34 +250,40 @@ func (c *core) sweep(st *device.Stream) error {
 	return c.kernel.sweep.Launch(st, c.grid(c.slots()), &slotsParams{Table: c.t, N: c.t.Count, Time: c.time()})
 }
 
-// keep lowers all scores where it is time for that: before a batch, because that may not be alone with the cache.
-func (c *core) keep() error {
-	due := func() (p slotsParams, due bool) {
-		switch {
-		case c.cfg.policy == LRU && c.clock >= mostClock:
-			return slotsParams{Less: mostClock / 2}, true
-		case c.cfg.policy == Aged && c.used >= agePeriod*uint64(c.slots()):
-			return slotsParams{Shift: 1}, true
-		}
-		return p, false
+// due says whether it is time for all scores to be lowered, and how.
+func (c *core) due() (p slotsParams, due bool) {
+	switch {
+	case c.cfg.policy == LRU && c.clock >= mostClock:
+		return slotsParams{Less: mostClock / 2}, true
+	case c.cfg.policy == Aged && c.used >= agePeriod*uint64(c.slots()):
+		return slotsParams{Shift: 1}, true
 	}
-	some := false
-	if err := c.frame.Locked(func() error { _, some = due(); return nil }); err != nil || !some {
+	return p, false
+}
+
+// lower lowers all scores before a batch, where it is time for that. The batch is alone with the cache.
+func (c *core) lower(st *device.Stream) error {
+	p, due := c.due()
+	if !due {
+		return nil
+	}
+	p.Table, p.N = c.t, c.t.Count
+	if err := c.kernel.lowered.Launch(st, c.grid(c.slots()), &p); err != nil {
 		return err
 	}
-	return c.frame.Writing(nil, func(st *device.Stream) error {
-		p, ok := due()
-		if !ok {
-			return nil
-		}
-		p.Table, p.N = c.t, c.t.Count
-		if err := c.kernel.lowered.Launch(st, c.grid(c.slots()), &p); err != nil {
-			return err
-		}
-		c.clock -= uint32(p.Less)
-		c.used = 0
-		return nil
-	})
+	c.clock -= uint32(p.Less)
+	c.used = 0
+	return nil
+}
+
+// keep does what lower does before look-ups, which are not alone with the cache. wrong is what is wrong with their
+// slices: then nothing is changed.
+func (c *core) keep(wrong error) error {
+	some := false
+	if err := c.frame.Locked(func() error { _, some = c.due(); return nil }); err != nil || wrong != nil || !some {
+		return cmp.Or(err, wrong)
+	}
+	return c.frame.Writing(nil, c.lower)
 }
 
 // finding queues look-ups.
@@ -297,6 +308,9 @@ func (c *core) put(st *device.Stream, p putParams) error {
 	if p.N == 0 {
 		return nil
 	}
+	if err := c.lower(st); err != nil {
+		return err
+	}
 	p.Table, p.Now, p.Time, p.Life = c.t, c.tick(int64(p.N)), c.time(), uint64(ticksOf(c.opts.TimeToLive))
 	covered := uint64(c.cfg.covered(int64(c.t.Count)))
 	if covered == 0 || p.N < uint64(c.cfg.tile) || !c.loadCover() {
@@ -315,6 +329,7 @@ func (c *core) put(st *device.Stream, p putParams) error {
 		}
 		p.Keys = after(p.Keys, p.N, c.cfg.keyBytes)
 		p.Values = after(p.Values, p.N, c.cfg.valueBytes)
+		p.Scores = after(p.Scores, p.N, 4)
 		p.Lives = after(p.Lives, p.N, 4)
 	}
 	return nil

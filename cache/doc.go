@@ -86,8 +86,10 @@
 // # Tiers
 //
 // Tiered puts a cache before a slower store, such as a map in host memory, a file or a service. It fetches what the
-// cache lacks, once for all look-ups that come to want a key while it is fetched, and writes through. InsertOut gives
-// what went out of a cache, for a tier below.
+// cache lacks, once for all look-ups that come to want a key while it is fetched, and writes through, or behind: then
+// pairs wait in host memory, where look-ups find them, also when the cache has let them go or they have ended there. So a
+// pair that goes out need not be written at that moment, and cannot be lost by it. InsertOut gives what went out of a
+// cache, for a tier below.
 //
 // # Time and scores
 //

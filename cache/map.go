@@ -2,6 +2,7 @@ package cache
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -146,7 +147,7 @@ type Out[K, V any] struct {
 // InsertOutOn does what InsertScored does, with device slices, and tells what went out: each pair that gave way to
 // another, with the value and the score that it had, and each pair of the batch that did not go in. scores may be the
 // zero Slice, and so may out's. A pair whose value was replaced did not go out. It queues its work and returns. Errors:
-// also an out that is too short.
+// also an out that is too short, or that has some columns and lacks Keys or Count.
 func (m *Cache[K, V]) InsertOutOn(st *device.Stream, keys device.Slice[K], values device.Slice[V],
 	scores device.Slice[uint32], out Out[K, V]) error {
 	c := m.core
@@ -169,19 +170,35 @@ func (m *Cache[K, V]) given(values device.Slice[V]) frame.DeviceSlice {
 }
 
 // InsertOut does what InsertScored does, and gives what went out: see InsertOutOn. It brings a million pairs at a time
-// to the device, in memory that it makes and frees.
+// to the device, or as many as there is memory for, in memory that it makes and frees. If an error comes behind the first
+// of these parts, what went out until then is given with it.
 func (m *Cache[K, V]) InsertOut(keys []K, values []V, scores []uint32) (outKeys []K, outValues []V,
 	outScores []uint32, err error) {
-	if err := m.core.checkBatch(len(keys), len(values), frame.OptionalLen(scores)); err != nil {
+	c := m.core
+	err = c.checkBatch(len(keys), len(values), frame.OptionalLen(scores))
+	if err == nil {
+		err = c.frame.Locked(func() error { return nil }) // which a closed cache refuses
+	}
+	if err != nil || len(keys) == 0 {
 		return nil, nil, nil, err
 	}
-	for first := 0; first < len(keys) && err == nil; first += mostOut {
-		end := min(first+mostOut, len(keys))
+	most := min(len(keys), mostOut)
+	mem, err := c.outMemory(most)
+	for device.IsOutOfMemory(err) && most > 1 {
+		most = (most + 1) / 2
+		mem, err = c.outMemory(most)
+	}
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	defer func() { err = frame.OneLine(errors.Join(err, mem.Free())) }()
+	for first := 0; first < len(keys) && err == nil; first += most {
+		end := min(first+most, len(keys))
 		var part []uint32
 		if scores != nil {
 			part = scores[first:end]
 		}
-		err = m.insertOut(keys[first:end], valuesOf(values, first, end), part, func(k []K, v []V, s []uint32) {
+		err = m.insertOut(mem, keys[first:end], valuesOf(values, first, end), part, func(k []K, v []V, s []uint32) {
 			outKeys, outValues, outScores = append(outKeys, k...), append(outValues, v...), append(outScores, s...)
 		})
 	}
@@ -192,7 +209,8 @@ func (m *Cache[K, V]) InsertOut(keys []K, values []V, scores []uint32) (outKeys 
 // counts as used. Cost a key: a read of the 64 bytes that its bucket begins with, and, if it is there, of its word,
 // and of its value where that lies apart; and a write of its score, if that changes.
 func (m *Cache[K, V]) Find(keys []K, values []V, found []bool) error {
-	if err := m.core.keep(); err != nil {
+	if err := m.core.keep(family.CheckNamed("values found", len(keys), frame.OptionalLen(values),
+		frame.OptionalLen(found))); err != nil {
 		return err
 	}
 	return frame.Find(&m.core.frame, keys, values, found, m.core.finding(0))
@@ -201,7 +219,8 @@ func (m *Cache[K, V]) Find(keys []K, values []V, found []bool) error {
 // FindOn does what Find does, with device slices. It queues its work and returns.
 func (m *Cache[K, V]) FindOn(st *device.Stream, keys device.Slice[K], values device.Slice[V],
 	found device.Slice[bool]) error {
-	if err := m.core.keep(); err != nil {
+	if err := m.core.keep(family.CheckNamedOn("values found", m.core.frame.Device, st, keys, frame.Optional(values),
+		frame.Optional(found))); err != nil {
 		return err
 	}
 	return frame.FindOn(&m.core.frame, st, keys, values, found, m.core.finding(0))

@@ -59,6 +59,7 @@ func TestBadInput(t *testing.T) {
 		m.InsertScored([]uint32{1}, []uint32{1}, []uint32{1}), // it is no Scored one
 		m.InsertOn(nil, keys, keys.Slice(0, 1)), m.InsertOutOn(nil, keys, keys, scores, Out[uint32, uint32]{}),
 		insert(Out[uint32, uint32]{Keys: keys}), insert(Out[uint32, uint32]{Count: counts}),
+		insert(Out[uint32, uint32]{Values: keys}), insert(Out[uint32, uint32]{Scores: keys}),
 		insert(Out[uint32, uint32]{Keys: keys.Slice(0, 1), Count: counts}),
 		insert(Out[uint32, uint32]{Keys: keys, Values: keys.Slice(0, 1), Count: counts}),
 		insert(Out[uint32, uint32]{Keys: keys, Scores: keys.Slice(1, 2), Count: counts}),

@@ -19,9 +19,6 @@ func _[K, V any](m *Cache[K, V]) table.Mixed[K, V] { return m }
 // Insert or Delete, and the fences that keep a look-up from seeing half of a change.
 func (m *Cache[K, V]) Mixed(ops []table.Op, keys []K, values, results []V, status []table.Status) error {
 	c := m.core
-	if err := c.keep(); err != nil {
-		return err
-	}
 	if c.cfg.valueBytes == 0 {
 		return frame.MixKeys(&c.frame, ops, keys, status, c.mix, c.size)
 	}
@@ -32,9 +29,6 @@ func (m *Cache[K, V]) Mixed(ops []table.Op, keys []K, values, results []V, statu
 func (m *Cache[K, V]) MixedOn(st *device.Stream, ops device.Slice[table.Op], keys device.Slice[K], values,
 	results device.Slice[V], status device.Slice[table.Status]) error {
 	c := m.core
-	if err := c.keep(); err != nil {
-		return err
-	}
 	return frame.MixOn(&c.frame, st, ops, keys, m.given(values), frame.Optional(results), status, c.mix, c.size)
 }
 
@@ -45,9 +39,6 @@ func (m *Cache[K, V]) MixedOn(st *device.Stream, ops device.Slice[table.Op], key
 // the score 0; one that is refused gives its own value. out and values may be the same slice. Cost: that of Insert.
 func (m *Cache[K, V]) FindOrInsert(keys []K, values, out []V, added []bool) (int, error) {
 	c := m.core
-	if err := c.keep(); err != nil {
-		return 0, err
-	}
 	return frame.FindOrInsert(&c.frame, keys, values, out, added, c.insertion(c.findOrInsert))
 }
 
@@ -55,10 +46,8 @@ func (m *Cache[K, V]) FindOrInsert(keys []K, values, out []V, added []bool) (int
 func (m *Cache[K, V]) FindOrInsertOn(st *device.Stream, keys device.Slice[K], values, out device.Slice[V],
 	added device.Slice[bool]) error {
 	c := m.core
-	if err := c.keep(); err != nil {
-		return err
-	}
-	return frame.FindOrInsertOn(&c.frame, st, keys, values, out, added, c.insertion(c.findOrInsert))
+	return frame.FindOrInsertOn(&c.frame, st, keys, m.given(values), m.given(out), added,
+		c.insertion(c.findOrInsert))
 }
 
 // Update combines the value of each key that is there with the value that comes, and inserts the pairs whose keys are
@@ -67,9 +56,6 @@ func (m *Cache[K, V]) FindOrInsertOn(st *device.Stream, keys device.Slice[K], va
 // after the other.
 func (m *Cache[K, V]) Update(keys []K, values []V, with table.Combine) error {
 	c := m.core
-	if err := c.keep(); err != nil {
-		return err
-	}
 	return frame.Updating(&c.frame, keys, values, with, c.updating)
 }
 
@@ -77,9 +63,6 @@ func (m *Cache[K, V]) Update(keys []K, values []V, with table.Combine) error {
 func (m *Cache[K, V]) UpdateOn(st *device.Stream, keys device.Slice[K], values device.Slice[V],
 	with table.Combine) error {
 	c := m.core
-	if err := c.keep(); err != nil {
-		return err
-	}
 	return frame.UpdatingOn(&c.frame, st, keys, values, with, c.updating)
 }
 
@@ -95,6 +78,9 @@ func (c *core) insertion(queue func(st *device.Stream, b frame.Rows) error) fram
 func (c *core) size() (capacity, live int64) { return c.slots(), c.counters.Seen.live() }
 
 func (c *core) launchMixed(st *device.Stream, p mixedParams) error {
+	if err := c.lower(st); err != nil {
+		return err
+	}
 	p.Table, p.Now, p.Time, p.Life = c.t, c.tick(int64(p.N)), c.time(), uint64(ticksOf(c.opts.TimeToLive))
 	return c.kernel.mixed.Launch(st, c.grid(int64(p.N)), &p)
 }
@@ -114,6 +100,9 @@ func (c *core) updating(header device.File) frame.Insertion {
 	return c.insertion(func(st *device.Stream, b frame.Rows) error {
 		k, err := c.updates.Of(c.frame.Device, header, c.updateProgram, frame.Named[putParams]("update"))
 		if err != nil {
+			return err
+		}
+		if err := c.lower(st); err != nil {
 			return err
 		}
 		return k.Launch(st, c.grid(b.N), &putParams{Table: c.t, Keys: b.Keys, Values: b.Values, N: uint64(b.N),

@@ -3,11 +3,14 @@ package cache
 import (
 	"bytes"
 	"context"
+	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/table"
 	"github.com/warpmap/warpmap/table/snapshot"
 )
 
@@ -36,6 +39,7 @@ func saved[K any, V comparable](t *testing.T, d *device.Device, o Options) {
 		defer m.Close()
 		at := time.Duration(0)
 		m.core.since = func() time.Duration { return at }
+		m.core.made = r.m.core.made.Add(r.at) // it is loaded when it was saved
 		must(t, snapshot.Cache(m).Load(context.Background(), bytes.NewReader(file.Bytes())))
 		must(t, m.Check())
 		keys, values, scores, err := m.Export(0)
@@ -84,8 +88,8 @@ func TestSnapshot(t *testing.T) {
 	m, err := New[uint64, uint64](d, Options{Capacity: 12})
 	must(t, err)
 	defer m.Close()
-	must(t, m.Restore(nil, nil))
-	if m.Restore([]uint64{1}, nil) == nil {
+	must(t, m.Restore(nil, nil, m.Saved()))
+	if m.Restore([]uint64{1}, nil, m.Saved()) == nil {
 		t.Error("a key without a record is taken")
 	}
 }
@@ -97,10 +101,160 @@ func TestRestoreLargeScores(t *testing.T) {
 	must(t, err)
 	defer m.Close()
 	for i := range uint64(3) {
-		must(t, m.Restore([]uint64{i}, []Record[uint64]{{Value: i, Score: 1<<32 - 1}}))
+		must(t, m.Restore([]uint64{i}, []Record[uint64]{{Value: i, Score: 1<<32 - 1}}, Saved{}))
 		must(t, m.Check())
 	}
 	if n, err := m.Len(); n != 3 || err != nil {
 		t.Errorf("%d pairs, %v", n, err)
+	}
+}
+
+// A file keeps the policy and when pairs end: they end at that time, whenever they are loaded.
+func TestSnapshotKeepsPolicyAndLives(t *testing.T) {
+	d, ctx := open(t, "cpu"), context.Background()
+	made := time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
+	cacheOf := func(o Options, after time.Duration) (*Cache[uint64, uint64], *time.Duration) {
+		o.Capacity = 240
+		m, err := New[uint64, uint64](d, o)
+		must(t, err)
+		t.Cleanup(func() { must(t, m.Close()) })
+		at := new(time.Duration)
+		m.core.made, m.core.since = made.Add(after), func() time.Duration { return *at }
+		return m, at
+	}
+	file := func(m *Cache[uint64, uint64]) []byte {
+		var b bytes.Buffer
+		must(t, snapshot.Cache(m).Save(ctx, &b))
+		return b.Bytes()
+	}
+	from, at := cacheOf(Options{Policy: LFU, Lives: true}, 0)
+	must(t, from.InsertFor([]uint64{1, 2, 3}, []uint64{1, 2, 3}, []time.Duration{0, 2 * time.Second, time.Minute}))
+	*at = time.Second
+	saved := file(from)
+	alive := func(m *Cache[uint64, uint64], want ...bool) {
+		t.Helper()
+		found := make([]bool, 3)
+		must(t, m.FindQuiet([]uint64{1, 2, 3}, nil, found))
+		if !slices.Equal(found, want) {
+			t.Errorf("found %v, want %v", found, want)
+		}
+	}
+	for _, p := range []Policy{LFU, Aged} {
+		m, at := cacheOf(Options{Policy: p, Lives: true}, 1500*time.Millisecond) // half a second later
+		must(t, snapshot.Cache(m).Load(ctx, bytes.NewReader(saved)))
+		must(t, m.Check())
+		alive(m, true, true, true)
+		*at = 500*time.Millisecond + time.Second/8
+		alive(m, true, false, true)
+	}
+	m, _ := cacheOf(Options{Policy: LFU, TimeToLive: time.Hour}, 30*time.Second)
+	must(t, snapshot.Cache(m).Load(ctx, bytes.NewReader(saved)))
+	alive(m, true, false, true)
+	earlier, _ := cacheOf(Options{Policy: LFU, Lives: true}, -time.Hour) // by a clock that is wrong
+	must(t, snapshot.Cache(earlier).Load(ctx, bytes.NewReader(saved)))
+	alive(earlier, true, true, true)
+
+	o, err := Options{Bytes: 5}.For(from.Saved())
+	if err != nil || o.Policy != LFU || !o.Lives || o.Bytes != 5 {
+		t.Errorf("%+v, %v", o, err)
+	}
+	if _, err := (Options{}).For(Saved{Policy: "best"}); err == nil {
+		t.Error("there is a policy best")
+	}
+	for want, o := range map[string]Options{
+		`"lfu" mean nothing to one with "lru"`:    {Lives: true},
+		`"lfu" mean nothing to one with "scored"`: {Policy: Scored, Lives: true},
+		"pairs that end":                          {Policy: LFU},
+	} {
+		m, _ := cacheOf(o, 0)
+		must(t, m.Insert([]uint64{9}, []uint64{9}))
+		must(t, m.Clear())
+		if err := snapshot.Cache(m).Load(ctx, bytes.NewReader(saved)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v", o, err)
+		}
+		if n, err := m.Len(); n > 0 || err != nil {
+			t.Errorf("%+v: %d pairs, %v", o, n, err)
+		}
+	}
+	must(t, m.Close())
+	if err := m.Restore(nil, nil, Saved{}); !errors.Is(err, table.ErrClosed) {
+		t.Errorf("Restore of a closed cache: %v", err)
+	}
+}
+
+// stranger writes what it likes as the file of a cache.
+type stranger struct {
+	*Cache[uint64, uint64]
+	saved   any
+	records []Record[uint64]
+}
+
+func (s stranger) Saved() any                                    { return s.saved }
+func (s stranger) Len() (int, error)                             { return len(s.records), nil }
+func (s stranger) Restore([]uint64, []Record[uint64], any) error { return nil }
+func (s stranger) Records(_ context.Context, _ any, do func([]uint64, []Record[uint64]) error) error {
+	keys := make([]uint64, len(s.records))
+	for i := range keys {
+		keys[i] = uint64(i % 7)
+	}
+	return do(keys, s.records)
+}
+
+// A file that no cache wrote, or that is damaged, leaves no cache behind that is not as Check wants it, and no pair after
+// an error; files from before caches told of themselves are read.
+func TestSnapshotsOfStrangers(t *testing.T) {
+	d, ctx := open(t, "cpu"), context.Background()
+	extremes := []uint32{0, 1, mostCount, mostCount + 1, 1<<32 - 1}
+	var records []Record[uint64]
+	for _, score := range extremes {
+		for _, left := range extremes {
+			records = append(records, Record[uint64]{1, score, left})
+		}
+	}
+	for _, p := range []Policy{LRU, LFU, Aged, Scored} {
+		m, err := New[uint64, uint64](d, Options{Capacity: 12, Policy: p, Lives: true})
+		must(t, err)
+		defer m.Close()
+		for _, c := range []struct {
+			saved any
+			good  bool
+		}{
+			{m.Saved(), true}, {map[string]any{"lives": true, "time": "0001-01-01T00:00:00Z"}, true}, {nil, true},
+			{map[string]any{"policy": p.String(), "lives": true, "time": "9999-12-31T00:00:00Z"}, true},
+			{map[string]any{"policy": p.String(), "lives": true, "time": "1970-01-01T00:00:00Z"}, true},
+			{map[string]any{"policy": "best"}, false}, {map[string]any{"policy": 7}, false}, {[]int{1}, false},
+			{map[string]any{"time": "yesterday"}, false},
+		} {
+			must(t, m.Clear())
+			var b bytes.Buffer
+			must(t, snapshot.Cache(stranger{m, c.saved, records}).Save(ctx, &b))
+			err := snapshot.Cache(m).Load(ctx, bytes.NewReader(b.Bytes()))
+			if (err == nil) != c.good {
+				t.Errorf("%v, %v: %v", p, c.saved, err)
+			}
+			must(t, m.Check())
+			must(t, m.Insert([]uint64{1, 100}, []uint64{1, 100}))
+			must(t, m.Check())
+		}
+	}
+	m, err := New[uint64, uint64](d, Options{Capacity: 240})
+	must(t, err)
+	defer m.Close()
+	must(t, m.Insert([]uint64{1, 2, 3}, []uint64{1, 2, 3}))
+	var b bytes.Buffer
+	must(t, snapshot.Cache(m).Save(ctx, &b))
+	other, err := New[uint64, uint64](d, Options{Capacity: 240})
+	must(t, err)
+	defer other.Close()
+	for i := range b.Len() { // a bit in each byte
+		file := bytes.Clone(b.Bytes())
+		file[i] ^= 1 << (i % 8)
+		err := snapshot.Cache(other).Load(ctx, bytes.NewReader(file))
+		if n, e := other.Len(); err == nil || n > 0 || e != nil {
+			t.Fatalf("byte %d is damaged: %v, and %d pairs are in, %v", i, err, n, e)
+		}
+		if err := snapshot.Cache(other).Load(ctx, bytes.NewReader(b.Bytes()[:i])); err == nil {
+			t.Fatalf("cut off behind byte %d, it is taken", i)
+		}
 	}
 }

@@ -1,7 +1,6 @@
 package cache
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/warpmap/warpmap/device"
@@ -22,9 +21,6 @@ func (c *core) checkBatch(n, values, scores int) error {
 
 // insert brings a batch of Go slices.
 func (c *core) insert(n int, keys, values, scores, lives frame.Column) error {
-	if err := c.keep(); err != nil {
-		return err
-	}
 	return c.frame.Batch(n, []frame.Column{keys, values, scores, lives}, func(st *device.Stream, _, n int,
 		addr []uint64) error {
 		return c.frame.Writing(st, func(st *device.Stream) error {
@@ -37,10 +33,16 @@ func (c *core) insert(n int, keys, values, scores, lives frame.Column) error {
 type outColumns struct{ Keys, Values, Scores, Count frame.DeviceSlice }
 
 // wanted tells whether pairs are told that go out.
-func (o *outColumns) wanted() bool { return o.Count.Addr() != 0 || o.Keys.Addr() != 0 }
+func (o *outColumns) wanted() bool {
+	return o.Count.Addr() != 0 || o.Keys.Addr() != 0 || o.Values.Addr() != 0 || o.Scores.Addr() != 0
+}
 
 // check says what is wrong with the columns beside a batch of n pairs.
 func (o *outColumns) check(d *device.Device, n int) error {
+	if o.Keys.Addr() == 0 || o.Count.Addr() == 0 {
+		return fmt.Errorf("cache: out lacks Keys or Count (want both, with room for %d keys and for 1 number; Values and "+
+			"Scores if they are wanted; or the zero Out)", n)
+	}
 	for _, x := range []struct {
 		name     string
 		s        frame.DeviceSlice
@@ -73,9 +75,6 @@ func (c *core) insertOn(st *device.Stream, p putParams, o outColumns, clear func
 		}
 		p.OutCount, p.OutKeys, p.OutValues, p.OutScores = o.Count.Addr(), o.Keys.Addr(), o.Values.Addr(),
 			o.Scores.Addr()
-	}
-	if err := c.keep(); err != nil {
-		return err
 	}
 	return c.frame.Writing(st, func(st *device.Stream) error {
 		if out {
@@ -122,15 +121,16 @@ func hostRows[K, V any](st *device.Stream, k device.Slice[K], v device.Slice[V],
 	return keys, values, scores, err
 }
 
+// outMemory makes memory for n rows that are put, as many that go out, and their number.
+func (c *core) outMemory(n int) (device.Slice[byte], error) {
+	return device.Make[byte](c.frame.Device, int(2*rowBytes(c.cfg, int64(n)))+8)
+}
+
 // insertOut puts one part of a batch, and tells what went out.
-func (m *Cache[K, V]) insertOut(keys []K, values []V, scores []uint32, tell func([]K, []V, []uint32)) (err error) {
+func (m *Cache[K, V]) insertOut(mem device.Slice[byte], keys []K, values []V, scores []uint32,
+	tell func([]K, []V, []uint32)) error {
 	c, n := m.core, len(keys)
 	half := rowBytes(c.cfg, int64(n))
-	mem, err := device.Make[byte](c.frame.Device, int(2*half)+8)
-	if err != nil {
-		return err
-	}
-	defer func() { err = frame.OneLine(errors.Join(err, mem.Free())) }()
 	k, v, s := rowsIn[K, V](c.cfg, mem, n)
 	var out Out[K, V]
 	out.Keys, out.Values, out.Scores = rowsIn[K, V](c.cfg, mem.Slice(int(half), int(2*half)), n)

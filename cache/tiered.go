@@ -20,14 +20,14 @@ type Source[K, V any] struct {
 	Store func(ctx context.Context, keys []K, values []V) error
 }
 
-// Tiered is a cache before a slower store: what a look-up does not find in the cache is fetched, once for all that come
-// to want the key while it is fetched, and goes into the cache. Who missed it before it came in, and comes behind that,
-// fetches it again. Puts go to the store first, and then to the cache. All methods are safe for use by several
-// goroutines. Closing the Cache closes it.
+// Tiered is a cache before a slower store: what a look-up does not find in the cache is fetched, once for all that want
+// the key meanwhile, and goes into the cache. Puts go to the store first, and then to the cache; those of
+// NewTieredBehind the other way round. All methods are safe for use by several goroutines. Closing the Cache closes it.
 //
-// A value of the cache is that of the store, as long as only Put changes the store: a value that was fetched while its
-// key was put is given to those who asked, but does not go into the cache. Where several Puts of a key run at once, or
-// one fails, the key leaves the cache, because nobody knows which of them the store did last.
+// A value of the cache is that of the store, or one that waits for it, as long as only Put changes the store: a value
+// that was fetched while its key was put is given to those who asked, but does not go into the cache. Where several Puts
+// of a key run at once that do not write behind, or one fails, the key leaves the cache, because nobody knows which of
+// them the store did last.
 type Tiered[K, V any] struct {
 	// Cache is the upper tier. What is done to it is not done to the store.
 	Cache  *Cache[K, V]
@@ -36,7 +36,31 @@ type Tiered[K, V any] struct {
 	mu      sync.Mutex // is held while pairs go into the cache
 	flights map[uint64]*flight[V]
 	writers map[uint64]*writers
+	landed  landings
+	behind  *behind[K, V] // nil: it writes through
 }
+
+// landings are the keys that were fetched last. Who missed such a key before it came in finds it in the cache.
+type landings struct {
+	n      uint64            // how many there were
+	keys   map[uint64]uint64 // the number of each
+	before uint64            // of those that are forgotten
+}
+
+// mostLandings are how many are kept.
+const mostLandings = 1 << 14
+
+func (l *landings) add(key uint64) {
+	if len(l.keys) >= mostLandings {
+		clear(l.keys)
+		l.before = l.n
+	}
+	l.n++
+	l.keys[key] = l.n
+}
+
+// since tells whether the key may have landed since there were n.
+func (l *landings) since(n, key uint64) bool { return l.before > n || l.keys[key] > n }
 
 // flight is a key on its way from the store. done is closed when the rest is known.
 type flight[V any] struct {
@@ -58,8 +82,8 @@ func NewTiered[K, V any](c *Cache[K, V], source Source[K, V]) (*Tiered[K, V], er
 	if c == nil || source.Fetch == nil {
 		return nil, errors.New("cache: a Tiered without a cache, or with a source that has no Fetch")
 	}
-	return &Tiered[K, V]{Cache: c, source: source, flights: map[uint64]*flight[V]{}, writers: map[uint64]*writers{}},
-		nil
+	return &Tiered[K, V]{Cache: c, source: source, flights: map[uint64]*flight[V]{}, writers: map[uint64]*writers{},
+		landed: landings{keys: map[uint64]uint64{}}}, nil
 }
 
 // bitsOf is a key as a map's: equality is of bits.
@@ -80,6 +104,9 @@ func (t *Tiered[K, V]) Get(ctx context.Context, keys []K, values []V, found []bo
 	if err := t.Cache.core.frame.Family.CheckNamed("values found", len(keys), len(values), len(found)); err != nil {
 		return err
 	}
+	t.mu.Lock()
+	landed := t.landed.n
+	t.mu.Unlock()
 	if err := t.Cache.Find(keys, values, found); err != nil {
 		return err
 	}
@@ -93,7 +120,10 @@ func (t *Tiered[K, V]) Get(ctx context.Context, keys []K, values []V, found []bo
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		own, ownKeys, all, old := t.board(keys, missing)
+		own, ownKeys, all, old, err := t.board(keys, &missing, values, found, landed)
+		if err != nil {
+			return err
+		}
 		if len(own) > 0 {
 			if err := t.fetch(ctx, own, ownKeys); err != nil {
 				return err
@@ -120,13 +150,17 @@ func (t *Tiered[K, V]) Get(ctx context.Context, keys []K, values []V, found []bo
 }
 
 // board gives the flights of the keys at some positions, and those of them that begin now, for the caller to fetch. old
-// are keys whose flight may have read the store before a Put that has returned.
-func (t *Tiered[K, V]) board(keys []K, at []int) (own []*flight[V], ownKeys []K, all map[uint64]*flight[V],
-	old map[uint64]bool) {
+// are keys whose flight may have read the store before a Put that has returned. Positions whose values are known by now
+// leave missing: of keys that wait for the store, and of those that came into the cache since so many had landed.
+func (t *Tiered[K, V]) board(keys []K, missing *[]int, values []V, found []bool, landed uint64) (own []*flight[V],
+	ownKeys []K, all map[uint64]*flight[V], old map[uint64]bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if *missing, err = t.known(keys, *missing, values, found, landed); err != nil {
+		return nil, nil, nil, nil, err
+	}
 	all, old = map[uint64]*flight[V]{}, map[uint64]bool{}
-	for _, i := range at {
+	for _, i := range *missing {
 		b := bitsOf(keys[i])
 		f := t.flights[b]
 		if f == nil {
@@ -139,7 +173,42 @@ func (t *Tiered[K, V]) board(keys []K, at []int) (own []*flight[V], ownKeys []K,
 		}
 		all[b] = f
 	}
-	return own, ownKeys, all, old
+	return own, ownKeys, all, old, nil
+}
+
+// known gives the values that are known by now, and the positions that are left.
+func (t *Tiered[K, V]) known(keys []K, missing []int, values []V, found []bool, landed uint64) (left []int, err error) {
+	var again []int
+	for _, i := range missing {
+		bits := bitsOf(keys[i])
+		if t.behind != nil {
+			if p, ok := t.behind.of(bits); ok {
+				values[i], found[i] = p.value, true
+				continue
+			}
+		}
+		if t.flights[bits] == nil && t.landed.since(landed, bits) {
+			again = append(again, i)
+			continue
+		}
+		left = append(left, i)
+	}
+	if len(again) == 0 {
+		return left, nil
+	}
+	some, got, in := make([]K, len(again)), make([]V, len(again)), make([]bool, len(again))
+	for j, i := range again {
+		some[j] = keys[i]
+	}
+	err = t.Cache.Find(some, got, in)
+	for j, i := range again {
+		if in[j] {
+			values[i], found[i] = got[j], true
+		} else {
+			left = append(left, i)
+		}
+	}
+	return left, err
 }
 
 // fetch brings keys from the store, and puts into the cache what is not stale.
@@ -157,7 +226,11 @@ func (t *Tiered[K, V]) fetch(ctx context.Context, own []*flight[V], keys []K) (e
 			}
 		}
 		if len(inKeys) > 0 {
-			err = t.Cache.Insert(inKeys, inValues)
+			if err = t.Cache.Insert(inKeys, inValues); err == nil {
+				for _, k := range inKeys {
+					t.landed.add(bitsOf(k))
+				}
+			}
 		}
 		for i, f := range own {
 			f.err = err
@@ -172,8 +245,10 @@ func (t *Tiered[K, V]) fetch(ctx context.Context, own []*flight[V], keys []K) (e
 	return err
 }
 
-// Put puts or replaces pairs in the store, and then in the cache. No key may be twice in keys. Errors: those of Store,
-// after which the keys are not in the cache; those of the cache; a source without Store; a key that is there twice.
+// Put puts or replaces pairs in the store, and then in the cache; one that writes behind in the cache alone: see
+// NewTieredBehind. No key may be twice in keys. Errors: those of Store, after which the keys are not in the cache, or of
+// one that writes behind, as they were before; those of the cache; a source without Store; a key that is there twice;
+// table.ErrClosed behind Close.
 func (t *Tiered[K, V]) Put(ctx context.Context, keys []K, values []V) (err error) {
 	if t.source.Store == nil {
 		return errors.New("cache: Put to a source that has no Store")
@@ -187,6 +262,9 @@ func (t *Tiered[K, V]) Put(ctx context.Context, keys []K, values []V) (err error
 			return fmt.Errorf("cache: the key at position %d is put twice at once (want each key once)", i)
 		}
 		seen[bitsOf(k)] = true
+	}
+	if t.behind != nil {
+		return t.putBehind(ctx, keys, values)
 	}
 	t.mu.Lock()
 	for b := range seen {

@@ -20,9 +20,10 @@ const (
 	KindMultiBucket             // MultiMap, in which a slot holds several values of a key
 	KindCounter                 // Counter: how often a key came
 	KindFilter                  // Filter: keys. It may say wrongly that one is in, but never wrongly that one is not
+	_                           // warpmap.KindCache: cache.Cache, which has a fixed size, and no interface here
 )
 
-var kindNames = [...]string{"map", "set", "multimap", "bucketlist", "multibucket", "counter", "filter"}
+var kindNames = [...]string{"map", "set", "multimap", "bucketlist", "multibucket", "counter", "filter", "cache"}
 
 // MultiMapKinds lists the kinds that are a MultiMap, each with a structure of its own.
 func MultiMapKinds() []Kind { return []Kind{KindMultiMap, KindBucketList, KindMultiBucket} }

@@ -43,6 +43,8 @@ look-up may give any value that came with its key.
   filter    inserts, look-ups of keys that are in, none of which may be missed, and of as many others: the share of
             these that is told to be in is false positives, beside the filter's own estimate, and the ideal rate of a
             Bloom filter of its size that is not blocked. Its limit is random look-ups of 32 bytes
+  cache     a full cache of --policy and a quarter of the pairs: inserts that each send a pair out, also told which
+            (told), and over what is there (overwrite); look-ups of what is in, also quiet ones, and of absent keys
 
 --devices measures one map over several devices, each of which brings n pairs and as many look-ups: rates are those of
 all together, by the wall clock. With --mode independent each device has a table of its own. --devices joined measures a
@@ -60,6 +62,7 @@ const benchExample = `  warpmap bench --table warpcore --n 100000000 --queries 2
   warpmap bench --table warpcore --chosen 0.5 --n 100000000 --load 0.8
   warpmap bench --table warpcore --kind counter --distinct 10000000 --n 100000000 --keys zipf:1 --load 0.8
   warpmap bench --table warpcore --kind filter --n 100000000 --bytes 100MB
+  warpmap bench --kind cache --n 100000000 --policy lfu --key-bytes 8 --value-bytes 64
   warpmap bench --devices all --n 250000000 --load 0.8
   warpmap bench limits --bytes 1500000000
   warpmap bench fig gph/9 --n 10000000 --out plots`
@@ -107,6 +110,12 @@ func (b *benchFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	if k == warpmap.KindCache && !cmd.Flags().Changed("table") {
+		b.family = string(warpmap.Caches)
+	}
+	if k != warpmap.KindCache {
+		b.o.Policy = ""
+	}
 	if err := settle(cmd, k, b.perKey, &b.o); err != nil {
 		return err
 	}
@@ -151,6 +160,7 @@ func (b *benchFlags) flags(cmd *cobra.Command) {
 		"how many keys there are to draw from (default: all keys are different; of --update and counters: a tenth)")
 	f.Float64Var(&b.o.FalsePositives, "false-positives", 0,
 		"of a filter: share of the absent keys that may be told to be in (default 0.01)")
+	f.StringVar(&b.o.Policy, "policy", policyNames()[0], "of a cache: "+strings.Join(policyNames(), ", "))
 	f.Var(&size{&b.o.FilterBytes}, "bytes", "of a filter: its memory, in place of --false-positives, such as 100MB")
 	f.IntVar(&b.o.N, "n", 10_000_000, "pairs to insert")
 	f.IntVar(&b.o.Queries, "queries", 0, "look-ups (default twice the pairs; of a multimap, each key once)")
@@ -182,7 +192,11 @@ func (b *benchFlags) flags(cmd *cobra.Command) {
 // print prints a line for each setting.
 func (out benchResult) print(cmd *cobra.Command, k tables.Kind) {
 	t := newTable(cmd)
-	t.SetTitle("%s", fmt.Sprintf("%s %s on %s: %s", out.Table, k, out.Where.Model, about(k, out.Options)))
+	what := fmt.Sprintf("%s %s", out.Table, k)
+	if out.Table == k.String() { // there is one family
+		what = out.Table
+	}
+	t.SetTitle("%s", fmt.Sprintf("%s on %s: %s", what, out.Where.Model, about(k, out.Options)))
 	var head table.Row
 	for _, c := range columns(k, out.Options) {
 		head = append(head, c.name)

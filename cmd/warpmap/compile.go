@@ -223,7 +223,9 @@ func (w *compileWork) spread(kinds []tables.Kind) []tables.Kind {
 	if !w.shard {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(kinds), func(k tables.Kind) bool { return k == tables.KindFilter })
+	return slices.DeleteFunc(slices.Clone(kinds), func(k tables.Kind) bool {
+		return k == tables.KindFilter || k == warpmap.KindCache
+	})
 }
 
 // spreadValues are the widths of what goes with keys of a kind: values, counts, or nothing.

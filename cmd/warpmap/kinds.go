@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/warpmap/warpmap"
+	"github.com/warpmap/warpmap/cache"
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/dycuckoo"
 	"github.com/warpmap/warpmap/internal/bench"
@@ -20,7 +22,7 @@ import (
 // kinds are those that bench measures: all.
 var (
 	kinds = slices.Concat([]tables.Kind{tables.KindMap, tables.KindSet}, multiMaps,
-		[]tables.Kind{tables.KindCounter, tables.KindFilter})
+		[]tables.Kind{tables.KindCounter, tables.KindFilter, warpmap.KindCache})
 	multiMaps = tables.MultiMapKinds()
 )
 
@@ -50,9 +52,9 @@ func kindOf(name string) (tables.Kind, error) {
 	return kinds[at], nil
 }
 
-// kindsBut are all kinds but one.
-func kindsBut(not tables.Kind) []tables.Kind {
-	return slices.DeleteFunc(slices.Clone(kinds), func(k tables.Kind) bool { return k == not })
+// kindsBut are all kinds but some.
+func kindsBut(not ...tables.Kind) []tables.Kind {
+	return slices.DeleteFunc(slices.Clone(kinds), func(k tables.Kind) bool { return slices.Contains(not, k) })
 }
 
 // flagKinds are the flags that some kinds alone take.
@@ -66,8 +68,10 @@ var flagKinds = []struct {
 	{"chosen", []tables.Kind{tables.KindMap}},
 	{"each", multiMaps},
 	{"values-per-key", multiMaps},
-	{"value-bytes", slices.Concat([]tables.Kind{tables.KindMap}, multiMaps, []tables.Kind{tables.KindCounter})},
-	{"load", kindsBut(tables.KindFilter)},
+	{"value-bytes", kindsBut(tables.KindSet, tables.KindFilter)},
+	{"load", kindsBut(tables.KindFilter, warpmap.KindCache)},
+	{"distinct", kindsBut(warpmap.KindCache)},
+	{"policy", []tables.Kind{warpmap.KindCache}},
 	{"hits", kindsBut(tables.KindFilter)},
 	{"false-positives", []tables.Kind{tables.KindFilter}},
 	{"bytes", []tables.Kind{tables.KindFilter}},
@@ -109,6 +113,14 @@ func settle(cmd *cobra.Command, kind tables.Kind, perKey int, o *bench.TableOpti
 		}
 	case tables.KindFilter:
 		o.Loads, o.Hits = []float64{0}, 1 // it has no load factor, and is asked for what is in and what is not, in turn
+	case warpmap.KindCache:
+		o.Loads = []float64{1}
+		if !given("hits") {
+			o.Hits = 1 // absent keys are measured beside
+		}
+		if o.Queries == 0 {
+			o.Queries = max(1, o.N/2)
+		}
 	}
 	if o.Queries == 0 && !once {
 		o.Queries = 2 * o.N
@@ -120,6 +132,8 @@ func benchTable(d *device.Device, family tables.Family, kind tables.Kind, o benc
 	switch {
 	case o.DeviceBytes != 0 && family != warpmap.Stadium:
 		return nil, fmt.Errorf("--device-bytes is for maps of %s: no other table lies in host memory", warpmap.Stadium)
+	case kind == warpmap.KindCache && family != warpmap.Caches:
+		return nil, fmt.Errorf("no cache %q (want %s, or no --table)", family, warpmap.Caches)
 	case kind == tables.KindCounter && o.ValueBytes != 4 && o.ValueBytes != 8:
 		return nil, fmt.Errorf("counts of %d bytes: want 4 or 8", o.ValueBytes)
 	}
@@ -136,6 +150,15 @@ func benchTable(d *device.Device, family tables.Family, kind tables.Kind, o benc
 		}
 		return nil, fmt.Errorf("multimaps of %d+%d bytes: want 4 or 8 each, whose answers can be counted", o.KeyBytes,
 			o.ValueBytes)
+	}
+	if kind == warpmap.KindCache {
+		switch o.KeyBytes {
+		case 4:
+			return benchCache[uint32](d, o)
+		case 8:
+			return benchCache[uint64](d, o)
+		}
+		return nil, fmt.Errorf("keys of %d bytes: want 4 or 8", o.KeyBytes)
 	}
 	switch o.KeyBytes {
 	case 4:
@@ -296,6 +319,55 @@ func benchCounter[K workload.Wide, C uint32 | uint64](d *device.Device, family t
 	})
 }
 
+// policies are a cache's, by name.
+var policies = []cache.Policy{cache.LRU, cache.LFU, cache.Aged, cache.Scored}
+
+func policyNames() (names []string) {
+	for _, p := range policies {
+		names = append(names, p.String())
+	}
+	return names
+}
+
+// benchCache measures caches with keys K.
+func benchCache[K workload.Word](d *device.Device, o bench.TableOptions) ([]bench.Row, error) {
+	at := slices.Index(policyNames(), o.Policy)
+	if at < 0 {
+		return nil, fmt.Errorf("--policy %s: want %s", o.Policy, strings.Join(policyNames(), ", "))
+	}
+	switch p := policies[at]; o.ValueBytes {
+	case 4:
+		return benchCacheOf[K, uint32](d, o, p)
+	case 8:
+		return benchCacheOf[K, uint64](d, o, p)
+	case 16:
+		return benchCacheOf[K, [2]uint64](d, o, p)
+	case 32:
+		return benchCacheOf[K, [4]uint64](d, o, p)
+	case 64:
+		return benchCacheOf[K, [8]uint64](d, o, p)
+	}
+	return nil, fmt.Errorf("values of %d bytes: want 4, 8, 16, 32 or 64", o.ValueBytes)
+}
+
+// cacheShare: a cache holds one in so many of the pairs that are inserted.
+const cacheShare = 4
+
+func benchCacheOf[K workload.Word, V workload.Wide](d *device.Device, o bench.TableOptions,
+	p cache.Policy) ([]bench.Row, error) {
+	if o.Batch == 0 { // in one batch all pairs would have been used at the same time
+		o.Batch = max(1, o.N/(4*cacheShare))
+	}
+	return bench.Table(d, o, func(w *bench.Work[K, V], _ float64) (s bench.Subject, err error) {
+		c, err := warpmap.NewCache[K, V](d, cache.Options{Capacity: max(1, o.N/cacheShare), Policy: p})
+		if err != nil {
+			return s, err
+		}
+		s, err = bench.Cache(w, c)
+		return orClosed(s, err, c)
+	})
+}
+
 // orClosed closes the table where there is an error.
 func orClosed(s bench.Subject, err error, table interface{ Close() error }) (bench.Subject, error) {
 	if err != nil {
@@ -307,7 +379,7 @@ func orClosed(s bench.Subject, err error, table interface{ Close() error }) (ben
 // about says what was measured, for people.
 func about(kind tables.Kind, o bench.TableOptions) string {
 	what := fmt.Sprintf("keys (%d bytes, %s)", o.KeyBytes, o.Keys)
-	if kind == tables.KindMap || slices.Contains(multiMaps, kind) {
+	if kind == tables.KindMap || kind == warpmap.KindCache || slices.Contains(multiMaps, kind) {
 		what = fmt.Sprintf("pairs (%d+%d bytes, %s)", o.KeyBytes, o.ValueBytes, o.Keys)
 	}
 	if o.Distinct > 0 {
@@ -317,6 +389,9 @@ func about(kind tables.Kind, o bench.TableOptions) string {
 		what += fmt.Sprintf(", %.0f%% of the rows chosen", 100*o.Chosen)
 	}
 	switch {
+	case kind == warpmap.KindCache:
+		return fmt.Sprintf("%s, %d %s for %d places, in batches of %d, %d look-ups, %.0f%% hits", o.Policy, o.N, what,
+			max(1, o.N/cacheShare), cmp.Or(o.Batch, max(1, o.N/(4*cacheShare))), o.Queries, 100*o.Hits)
 	case kind == tables.KindFilter:
 		return fmt.Sprintf("%d %s, %d look-ups of them, as many of others", o.N, what, o.Queries)
 	case o.Queries == 0:
@@ -357,6 +432,13 @@ func columns(kind tables.Kind, o bench.TableOptions) []column {
 	case tables.KindSet:
 		found = append(found, column{"delete G/s", func(r bench.Row) any { return rate(r.Delete) }})
 		inserted = append(inserted, column{"with added G/s", func(r bench.Row) any { return rate(r.InsertAdded) }})
+	case warpmap.KindCache:
+		inserted = append(inserted,
+			column{"told G/s", func(r bench.Row) any { return rate(r.Cache.Told) }},
+			column{"overwrite G/s", func(r bench.Row) any { return rate(r.Cache.Overwrite) }})
+		found = append(found, column{"quiet G/s", func(r bench.Row) any { return rate(r.Cache.Quiet) }},
+			column{"absent G/s", func(r bench.Row) any { return rate(r.Cache.Absent) }})
+		probes = column{"evicted", func(r bench.Row) any { return share(r.Cache.Evicted) }}
 	case tables.KindFilter:
 		load = column{"bits a key", func(r bench.Row) any { return fmt.Sprintf("%.2f", r.Filter.BitsPerKey) }}
 		found = append(found, column{"absent G/s", func(r bench.Row) any { return rate(r.Filter.Absent) }})

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/warpmap/warpmap"
 	"github.com/warpmap/warpmap/internal/bench"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/join"
@@ -170,6 +171,8 @@ func TestBenchKinds(t *testing.T) {
 					{"--keys", "zipf:1", "--key-bytes", "8"}},
 				tables.KindFilter: {{"--false-positives", "0.05"}, {"--bytes", "4KiB", "--key-bytes", "8"},
 					{"--distinct", "1"}},
+				warpmap.KindCache: {{}, {"--policy", "lfu", "--key-bytes", "8", "--value-bytes", "64"},
+					{"--policy", "scored", "--hits", "0.5", "--batch", "70", "--value-bytes", "8"}},
 			}[kind], 2) {
 				args := slices.Concat([]string{"bench", "--table", family, "--kind", kind.String(), "--n", "3000",
 					"--json"}, own)
@@ -228,11 +231,11 @@ func TestBenchMaps(t *testing.T) {
 
 // Each kind of table has its own columns, beside the map's, and an example.
 func TestBenchColumns(t *testing.T) {
-	r := bench.Row{Filter: &bench.FilterRow{BitsPerKey: 8}}
+	r := bench.Row{Filter: &bench.FilterRow{BitsPerKey: 8}, Cache: &bench.CacheRow{}}
 	for kind, want := range map[tables.Kind]string{
 		tables.KindMap: "find G/s", tables.KindSet: "with added G/s", tables.KindMultiMap: "values G/s",
 		tables.KindBucketList: "build G/s", tables.KindCounter: "find G/s",
-		tables.KindFilter: "false positives",
+		tables.KindFilter: "false positives", warpmap.KindCache: "told G/s",
 	} {
 		var names []string
 		for _, c := range columns(kind, bench.TableOptions{}) {

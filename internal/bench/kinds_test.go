@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap"
+	"github.com/warpmap/warpmap/cache"
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/bench"
 	"github.com/warpmap/warpmap/internal/bench/benchtest"
@@ -208,6 +209,58 @@ func TestSetsAndMultiMaps(t *testing.T) {
 				if each := row.Values / row.Find; o.Queries == 0 && o.Keys != "line" && math.Abs(each-2000/float64(row.Asked)) > 1e-6 {
 					t.Errorf("%v of %s, %+v: %v values a key", kind, family, o, each)
 				}
+			}
+		}
+	}
+}
+
+// slack is a cache that leaves keys out, or is wrong about values.
+type slack struct {
+	*cache.Cache[uint32, uint32]
+	about string
+}
+
+func (m slack) InsertOutOn(st *device.Stream, keys, values, scores device.Slice[uint32],
+	out cache.Out[uint32, uint32]) error {
+	if m.about == "an insert" {
+		keys, values = keys.Slice(1, keys.Len()), values.Slice(1, keys.Len())
+	}
+	return m.Cache.InsertOutOn(st, keys, values, scores, out)
+}
+
+func (m slack) FindQuietOn(st *device.Stream, keys, values device.Slice[uint32], found device.Slice[bool]) error {
+	if err := m.Cache.FindQuietOn(st, keys, values, found); err != nil || m.about != "a quiet look-up" {
+		return err
+	}
+	return found.Slice(0, 1).Write(st, []bool{false})
+}
+
+func (m slack) FindOn(st *device.Stream, keys, values device.Slice[uint32], found device.Slice[bool]) error {
+	if err := m.Cache.FindOn(st, keys, values, found); err != nil || m.about != "a look-up" {
+		return err
+	}
+	return values.Slice(0, 1).Fill(st, 1)
+}
+
+// Inserts into a full cache send others out, and what a cache answers is verified.
+func TestCachesAreVerified(t *testing.T) {
+	for _, o := range []bench.TableOptions{{Batch: 200, Hits: 0.5}, {Batch: 3000, Hits: 1}} {
+		o.Keys, o.N, o.ValueBytes, o.Queries = "rand", 3000, 4, 2000
+		for _, about := range []string{"", "an insert", "a look-up", "a quiet look-up"} {
+			row := measured(t, o, func(w *bench.Work[uint32, uint32], _ float64) (bench.Subject, error) {
+				c, err := warpmap.NewCache[uint32, uint32](w.Device, cache.Options{Capacity: 600, Seed: 1})
+				if err != nil {
+					return bench.Subject{}, err
+				}
+				return bench.Cache(w, slack{c, about})
+			})
+			x := row.Cache
+			if (row.Wrong > 0) != (about != "") || x == nil || x.Quiet <= 0 || x.Absent <= 0 || x.Told <= 0 ||
+				x.Overwrite <= 0 || row.Insert <= 0 || row.Find <= 0 {
+				t.Fatalf("wrong about %q, %+v: %+v, %+v", about, o, row, x)
+			}
+			if about == "" && (x.Evicted < 0.9 || row.Filled < 0.98) {
+				t.Errorf("%v of the inserts sent a pair out, of a cache filled to %v", x.Evicted, row.Filled)
 			}
 		}
 	}

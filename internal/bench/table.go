@@ -33,6 +33,7 @@ type TableOptions struct {
 	Build       bool                `json:",omitempty"` // by BuildOn, where the table has it, in place of InsertOn
 	Update      bool                `json:",omitempty"` // by UpdateOn, where the table has it, which adds the values of a key up
 	Chosen      float64             `json:",omitempty"` // share of the rows, of pairs and of look-ups, that InsertIfOn and FindIfOn do; 0: all
+	Policy      string              `json:",omitempty"` // of a cache
 	Step        func(done, all int) `json:"-"`          // progress; may be nil
 }
 
@@ -64,6 +65,7 @@ type Row struct {
 	Values      float64    `json:"values,omitempty"`       // of multimaps: values that Find gives
 	Count       float64    `json:"count,omitempty"`        // of multimaps: keys whose values are counted
 	Filter      *FilterRow `json:"filter,omitempty"`
+	Cache       *CacheRow  `json:"cache,omitempty"`
 }
 
 // Filling is Insert, or what is measured in its place.

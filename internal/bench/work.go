@@ -134,6 +134,7 @@ type Subject struct {
 		Close() error
 	}
 	Fill  func() error        // queues the insertion of all pairs into the empty table
+	Ask   func() error        // makes the look-ups, once the pairs are in, where the pairs alone do not say which hit; nil: they do
 	Find  func() error        // queues the look-ups
 	Wrong func() (int, error) // counts the wrong answers of the last Find, on the device
 	Bytes int                 // of a pair, or where there are no values, of a key
@@ -238,6 +239,11 @@ func (w *Work[K, V]) Measure(s Subject) (row Row, err error) {
 
 // Find times look-ups, and counts wrong answers.
 func (w *Work[K, V]) Find(s Subject) (find float64, wrong int, err error) {
+	if s.Ask != nil {
+		if err := s.Ask(); err != nil {
+			return 0, 0, err
+		}
+	}
 	if find, err = w.rate("find", w.Options.Queries, nil, s.Find); err != nil {
 		return 0, 0, err
 	}

@@ -163,12 +163,10 @@ func findOrInsert(f *Frame, keys, values, out Column, added []bool, x Insertion)
 	})
 }
 
-// FindOrInsertOn implements FindOrInsert on the device.
-func FindOrInsertOn[K, V any](f *Frame, st *device.Stream, keys device.Slice[K], values, out device.Slice[V], added device.Slice[bool], x Insertion) error {
-	return findOrInsertOn(f, st, keys, values, out, Optional(added), x)
-}
-
-func findOrInsertOn(f *Frame, st *device.Stream, keys, values, out, added DeviceSlice, x Insertion) error {
+// FindOrInsertOn implements FindOrInsert on the device. values and out may be Optional, where pairs have no values.
+func FindOrInsertOn(f *Frame, st *device.Stream, keys, values, out DeviceSlice, flags device.Slice[bool],
+	x Insertion) error {
+	added := Optional(flags)
 	if err := f.Family.CheckNamedOn("values out added", f.Device, st, keys, values, out, added); err != nil {
 		return err
 	}

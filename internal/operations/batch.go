@@ -27,7 +27,7 @@ func (o *Op) Batch() ([]Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.Name == "grow" || o.Name == "top" { // n is something else
+	if o.Name == "grow" || o.Name == "top" || o.Name == "wait" { // n is something else
 		return nil, nil
 	}
 	rows := make([]Row, n)

@@ -36,5 +36,8 @@
 //   - Every key of the batch has afterwards what the batch and the model allow: of equal keys, the value of any. No
 //     other key has changed, which Len and Check tell after every operation, and All at the end.
 //   - Grounds that refused nothing hold the same keys as one another.
+//   - A cache refuses nothing. A pair goes out of it only where more keys want to be in a bucket than that has slots; no
+//     pair stays in the bucket with a smaller score than one that went. What goes out was in, or came, with that value,
+//     and is not in unless it came again. Scores are what the policy makes of them. Pairs end when their time is over.
 //   - The table takes no more than MaxBytes. Nothing is left of it once it is closed.
 package operations

@@ -16,8 +16,8 @@ type File struct {
 	Ops      []Op
 }
 
-// Kinds are the kinds of tables that files have: those of package table, and maps of strings.
-var Kinds = []string{"map", "set", "multimap", "bucketlist", "multibucket", "counter", "filter", "strings"}
+// Kinds are the kinds of tables that files have: those of package table, maps of strings, and caches.
+var Kinds = []string{"map", "set", "multimap", "bucketlist", "multibucket", "counter", "filter", "strings", "cache"}
 
 // Setting is a name and what it is set to, in words.
 type Setting struct{ Name, Text string }
@@ -37,6 +37,9 @@ type Settings []Setting
 //	values=from:5         5, 6, 7, …
 //	values=small:SEED     0 … 4; one in 200 is near the end of what a count can be
 //	when=SEED ops=SEED
+//
+// Inserts into a cache may have scores=SEED, from 0 to 29, and those of insertfor have lives=SEED, up to 300 ms, some of
+// them 0. They belong to positions.
 type Op struct {
 	Name string
 	Settings
@@ -54,20 +57,21 @@ type Row struct {
 var known = map[string]map[string]string{
 	"table": {"key": "word", "value": "word", "capacity": "whole", "load": "fraction", "maxbytes": "whole", "hash": "whole",
 		"seed": "whole", "distinct": "whole", "saturate": "whole", "positives": "fraction", "bytes": "whole", "long": "whole",
-		"keybytes": "whole"},
+		"keybytes": "whole", "policy": "word", "ttl": "whole", "lives": "whole"},
 	"ground": {"family": "word", "shards": "whole", "members": "whole", "stress": "whole", "memory": "whole", "kept": "word",
 		"piece": "whole", "askall": "whole", "copies": "whole", "layout": "whole", "window": "whole", "insert": "whole",
 		"find": "whole", "low": "fraction", "balance": "whole", "subtables": "whole", "bucket": "whole", "light": "whole",
 		"nopolicy": "whole", "group": "whole", "percell": "fraction", "virtual": "whole", "cell": "whole", "device": "whole",
 		"host": "whole", "ticket": "whole", "initial": "whole", "growth": "fraction", "block": "whole", "hashes": "whole"},
 	"op": {"n": "whole", "keys": "word", "values": "word", "when": "whole", "ops": "whole", "on": "word", "stream": "word",
-		"with": "word", "family": "word", "what": "word", "seed": "whole"},
+		"with": "word", "family": "word", "what": "word", "seed": "whole",
+		"scores": "whole", "lives": "whole", "capacity": "whole", "policy": "word"},
 }
 
 // opNames are the operations. A table that lacks one leaves it out.
 var opNames = []string{"insert", "insertnew", "insertif", "update", "findorinsert", "add", "addcounts", "delete", "mixed",
 	"find", "contains", "findif", "containsif", "findall", "foreach", "top", "build", "grow", "shrink", "clear", "save",
-	"all", "wrong", "close"}
+	"all", "wrong", "close", "insertout", "insertfor", "findquiet", "sweep", "wait"}
 
 // Get is what the name is set to, or nothing.
 func (s Settings) Get(name string) string {

@@ -46,6 +46,7 @@ var types = map[string][][2]string{
 	"counter":     {{"u32", "u32"}, {"u64", "u64"}, {"u64", "u32"}},
 	"filter":      {{"u32", ""}, {"u64", ""}, {"16", ""}},
 	"strings":     {{"", ""}},
+	"cache":       {{"u64", "u64"}, {"u32", "64"}, {"u32", ""}},
 }
 
 // weights are how often each operation comes in files of a kind.
@@ -62,6 +63,9 @@ var weights = map[string][]string{
 	"filter": {"insert", "insert", "insert", "contains", "clear", "save", "wrong"},
 	"strings": {"insert", "insert", "insert", "insertnew", "insertnew", "delete", "delete", "find", "grow", "clear", "save",
 		"all", "wrong"},
+	"cache": {"insert", "insert", "insert", "insert", "insertout", "insertout", "insertout", "insertfor", "find", "find",
+		"find", "findquiet", "findorinsert", "findorinsert", "update", "update", "delete", "delete", "mixed", "mixed", "clear",
+		"save", "all", "sweep", "wait", "wrong"},
 }
 
 // Generate makes the file of a seed.
@@ -121,6 +125,10 @@ func (m *making) table() {
 		m.f.Table = s
 		return
 	}
+	if m.Kind == "cache" {
+		m.f.Table = m.cache(s)
+		return
+	}
 	s = s.With("capacity", pick(m.Rand, 0, 0, 1, 100, 5000)).With("load", pick(m.Rand, 0, 0, 0.1, 0.5, 0.9, 1.0, 0.001))
 	if m.chance(2) {
 		s = s.With("maxbytes", pick(m.Rand, 2<<10, 5000, 16<<10, 64<<10, 300<<10))
@@ -134,6 +142,20 @@ func (m *making) table() {
 		s = s.With("keybytes", pick(m.Rand, 0, 1, 8, 100)).With("long", pick(m.Rand, 1, 10, 100, 2000))
 	}
 	m.f.Table = s
+}
+
+// cache adds the options of caches.
+func (m *making) cache(s Settings) Settings {
+	if m.chance(4) {
+		s = s.With("bytes", pick(m.Rand, 4<<10, 20_000, 300<<10))
+	} else {
+		s = s.With("capacity", pick(m.Rand, 1, 24, 100, 1000, 5000))
+	}
+	s = s.With("policy", pick(m.Rand, "", "lfu", "aged", "scored"))
+	if !m.plain {
+		s = s.With("ttl", pick(m.Rand, 0, 0, 100, 3_600_000)).With("lives", m.chance(3))
+	}
+	return s
 }
 
 // sizes says how many keys there are, and how many rows a batch may have.
@@ -198,7 +220,7 @@ func (m *making) own(family string, g Settings) Settings {
 		g = g.With("insert", pick(r, insert...)).With("find", pick(r, find...))
 	}
 	switch {
-	case m.Kind == "strings":
+	case m.Kind == "strings" || m.Kind == "cache":
 	case m.Kind == "filter":
 		if !plain {
 			g = g.With("block", pick(r, 0, 8, 16, 32, 64)).With("hashes", pick(r, 0, 1, 3, 16))
@@ -249,7 +271,7 @@ func (m *making) add(name string, s Settings) { m.f.Ops = append(m.f.Ops, Op{Nam
 // op adds an operation.
 func (m *making) op(name string) {
 	switch name {
-	case "shrink", "all":
+	case "shrink", "all", "sweep":
 		m.add(name, nil)
 		return
 	case "clear":
@@ -257,6 +279,15 @@ func (m *making) op(name string) {
 			m.add(name, nil)
 		}
 		return
+	case "wait":
+		if t := m.f.Table; t.number("ttl") == 100 || t.Get("lives") != "" {
+			m.add(name, Settings{}.With("n", pick(m.Rand, 1, 50, 200)))
+		}
+		return
+	case "insertfor":
+		if m.f.Table.Get("lives") == "" {
+			return
+		}
 	case "grow", "top":
 		m.add(name, Settings{}.With("n", m.IntN(2*m.universe)))
 		return
@@ -266,6 +297,12 @@ func (m *making) op(name string) {
 			families = []table.Family{"slab", "multimap", "bucketlist", "multibucket"}
 		}
 		s := Settings{}.With("family", pick(m.Rand, families...)).With("seed", m.IntN(1000)|1)
+		if m.Kind == "cache" {
+			s = s.With("capacity", pick(m.Rand, 12, 300, 20_000))
+			if m.chance(4) {
+				s = s.With("policy", pick(m.Rand, "lru", "lfu", "aged", "scored"))
+			}
+		}
 		if m.Kind == "filter" {
 			s = nil
 		}
@@ -322,10 +359,16 @@ func (m *making) batch(name string) Settings {
 		s = s.With("when", 1+m.IntN(1_000_000))
 	case "mixed":
 		s = s.With("ops", 1+m.IntN(1_000_000))
+	case "insertfor":
+		s = s.With("lives", 1+m.IntN(1_000_000))
+	case "insert", "insertout":
+		if m.f.Table.Get("policy") == "scored" && !m.chance(4) {
+			s = s.With("scores", 1+m.IntN(1_000_000))
+		}
 	}
 	if name != "addcounts" && m.Kind != "set" && m.Kind != "filter" && name != "add" {
 		switch name {
-		case "insert", "insertnew", "insertif", "update", "findorinsert", "mixed", "build":
+		case "insert", "insertnew", "insertif", "update", "findorinsert", "mixed", "build", "insertout", "insertfor":
 			s = s.With("values", fmt.Sprintf("from:%d", m.last+1))
 			m.last += uint64(n)
 		}

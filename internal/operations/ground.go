@@ -31,6 +31,9 @@ func GroundsOf(kind, key string) (out []Settings) {
 
 // familiesOf are those that have the kind with such keys.
 func familiesOf(kind, key string) []table.Family {
+	if kind == "cache" {
+		return []table.Family{warpmap.Caches}
+	}
 	if key == "16" && kind == "map" {
 		return []table.Family{warpmap.DyCuckoo, warpmap.Stadium}
 	}
@@ -44,7 +47,9 @@ func familiesOf(kind, key string) []table.Family {
 }
 
 // sharded tells whether tables of the kind stand on several devices.
-func sharded(kind, key string) bool { return kind != "filter" && kind != "strings" && key != "16" }
+func sharded(kind, key string) bool {
+	return kind != "filter" && kind != "strings" && kind != "cache" && key != "16"
+}
 
 // over are the devices of this process, or a member of a job, that a table stands on.
 type over struct {
@@ -128,6 +133,12 @@ func newSubject(f *File, g Settings, o over) (subject, error) {
 		return newFilter(f, g, o, k64)
 	case "filter 16 ":
 		return newFilter(f, g, o, wideKey())
+	case "cache u64 u64":
+		return newCache(f, o, k64, k64, true)
+	case "cache u32 64":
+		return newCache(f, o, k32, lineValue(), false)
+	case "cache u32 ":
+		return newCache(f, o, k32, noValue(), false)
 	case "strings  ":
 		x := text.Options{Options: options(f), KeyBytes: f.Table.number("keybytes")}
 		m, err := warpmap.NewStrings[uint32](o.d(), table.Family(g.Get("family")), x)

@@ -31,6 +31,11 @@ func newModel(f *File, g Settings) *model {
 	if f.Table.Get("value") == "u32" || f.Kind == "strings" {
 		m.most = 1<<32 - 1
 	}
+	if f.Kind == "cache" && f.Table.Get("value") == "64" {
+		m.most = 1<<32 - 1
+	} else if f.Kind == "cache" && f.Table.Get("value") == "" {
+		m.most = 0
+	}
 	m.loose = g.Get("memory") != ""
 	m.bounded = m.loose || f.Table.Get("maxbytes") != "" || g.Get("device") != "" || g.Get("host") != ""
 	return m

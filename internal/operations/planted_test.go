@@ -58,6 +58,15 @@ var defects = []defect{
 	{"shard-top", "counter", "shards", "shard/counters.go", // a key may be the most frequent of all, and not among a device's share
 		"top := func() ([]K, []C, error) { return c.tables[i].Top(n) }",
 		"top := func() ([]K, []C, error) { return c.tables[i].Top((n + 1) / 2) }"},
+	{"cache-out-of-a-refused", "cache", "", "cache/kernels.cu", // what went out is told with the score of what came in
+		"at<u32>(p.out_scores)[to] = old ? x.score : score;",
+		"at<u32>(p.out_scores)[to] = score;"},
+	{"cache-evicted-tag", "cache", "", "cache/cache.cuh", // an evicted pair is still found by its tag
+		"if (x.fate != UPDATES) store_relaxed(tag_at",
+		"if (x.fate == ADDS) store_relaxed(tag_at"},
+	{"cache-keep-of-one", "cache", "", "cache/core.go", // an Aged cache forgets too often
+		"c.used >= agePeriod*uint64(c.slots())",
+		"c.used >= agePeriod*c.t.Count"},
 }
 
 func (d *defect) kept() string { return path.Join("testdata", "planted-"+d.name+".ops") }
@@ -142,7 +151,7 @@ func (d *defect) generator() operations.Generator {
 // lines are those of a file.
 func lines(f *operations.File) int { return strings.Count(f.String(), "\n") }
 
-// Ten defects that are put into kernels, into the frame and into shards on purpose are found by generated files, which
+// Defects that are put into kernels, into the frame, into shards and into caches on purpose are found by generated files, which
 // are reduced to a few lines. WARPMAP_KEEP=1 writes these to testdata. It runs beside no other test, because it changes
 // the kernels' text.
 func TestFindsPlanted(t *testing.T) {

@@ -78,6 +78,7 @@ type run struct {
 	op      int
 	s       subject
 	m       *model
+	cached  *cached // of a cache, beside m
 	closed  bool
 	fulls   int
 	digests []digest
@@ -126,6 +127,12 @@ func (r *run) operations() (err error) {
 		}
 	}()
 	r.m = newModel(r.f, r.g)
+	if r.f.Kind == "cache" {
+		r.cached = newCached(r)
+		if err := r.cached.begin(); err != nil {
+			return err
+		}
+	}
 	for i := range r.f.Ops {
 		r.op = i
 		r.Operations++
@@ -140,7 +147,7 @@ func (r *run) operations() (err error) {
 				return fmt.Errorf("after %s: %w", r.f.Ops[i].Name, err)
 			}
 		}
-		r.digests = append(r.digests, digest{r.m.digest(), r.m.refusals == 0})
+		r.digests = append(r.digests, digest{r.m.digest(), r.m.refusals == 0 && r.cached == nil})
 	}
 	r.op = len(r.f.Ops)
 	r.fulls = r.m.refusals
@@ -167,6 +174,11 @@ func (r *run) call(op *Op) (*call, error) {
 	if r.f.Table.Get("key") == "u32" {
 		keys = 1<<32 - 1
 	}
+	c.Other = op.Settings
+	scores, lives := newRand(op.seed("scores"), 5), newRand(op.seed("lives"), 6)
+	if op.Get("scores") != "" {
+		c.Scores = []uint32{}
+	}
 	seen := map[uint64]bool{}
 	for _, row := range rows {
 		row.Key &= keys
@@ -180,6 +192,11 @@ func (r *run) call(op *Op) (*call, error) {
 			c.When = append(c.When, row.Mark == '+')
 		case "mixed":
 			c.Ops = append(c.Ops, marks[row.Mark])
+		case "insertfor":
+			c.Lives = append(c.Lives, lives.Uint64N(4)*100)
+		}
+		if c.Scores != nil {
+			c.Scores = append(c.Scores, scores.Uint32N(30))
 		}
 	}
 	if len(rows) == 0 && (op.Name == "insertif" || op.Name == "findif" || op.Name == "containsif") {
@@ -207,6 +224,9 @@ func (r *run) one(op *Op) error {
 			return fmt.Errorf("the table is closed, and the error is %v", a.Err)
 		}
 		return nil
+	}
+	if r.cached != nil && c.Name != "all" && c.Name != "close" {
+		return r.cached.do(c)
 	}
 	switch c.Name {
 	case "insert", "insertnew", "insertif", "update", "findorinsert", "add", "addcounts", "build":
@@ -451,6 +471,9 @@ func (r *run) save(c *call) error {
 
 // check walks the table, and compares its length.
 func (r *run) check() error {
+	if r.cached != nil {
+		return r.cached.check()
+	}
 	if err := r.ask("check", nil).Err; err != nil && !(r.m.loose && device.IsOutOfMemory(err)) {
 		return fmt.Errorf("check: %w", err)
 	}
@@ -466,6 +489,9 @@ func (r *run) check() error {
 
 // whole compares the whole table: by its statistics, by All and by Chunks.
 func (r *run) whole() error {
+	if r.cached != nil {
+		return r.cached.whole()
+	}
 	if r.f.Kind == "filter" {
 		c := &call{Name: "contains"}
 		for k := range r.m.pairs {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/warpmap/warpmap/cache"
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
 )
@@ -21,6 +22,9 @@ type call struct {
 	Stream       bool   // on a stream of their own
 	Family       string // of the table that a saved one is loaded into
 	Seed         uint64 // of that table
+	Scores       []uint32
+	Lives        []uint64 // in milliseconds; 0 for that of the table
+	Other        Settings // of the cache that a saved one is loaded into
 }
 
 // answer is what came of a call.
@@ -32,8 +36,10 @@ type answer struct {
 	Counts       []uint32
 	N            int
 	Bytes        int64
-	Lacks        bool // the table has no such operation
-	Short        bool // nothing was done: there was no memory for the batch
+	Scores       []uint32    // of a cache's pairs
+	Cache        cache.Stats // of a cache
+	Lacks        bool        // the table has no such operation
+	Short        bool        // nothing was done: there was no memory for the batch
 	Err          error
 }
 

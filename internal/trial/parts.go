@@ -59,6 +59,7 @@ func parts() []*part {
 			{dir: "root", tests: "^TestEachCallFails$/^DEVICE$"},
 			{dir: "root", tests: "^TestCallsFailAtRandom$/^DEVICE$"},
 			{dir: "root", tests: "^TestEachAllocationFails$/^DEVICE$"},
+			{dir: "root", tests: "^Test(EachAllocation|EachCall|Calls)OfCachesFail.*$/^DEVICE$"},
 			{dir: "root", tests: "^TestEachCallOfShardsFails$"},
 			{dir: "shard", tests: "^TestEachNCCLCallFails$"},
 		}},

@@ -27,8 +27,8 @@
 //
 // Keys and values stand as in memory. The entries of a set are keys alone. The entries of a filter or a sketch are its
 // words of 8 bytes, in order. The keys of strings are their lengths, of 8 bytes. The values of a cache are of type
-// cache.Record. A checksum is CRC-32C (Castagnoli's polynomial) of all bytes of the file before it except the
-// checksums, so that blocks cannot be missed out or change places.
+// cache.Record, and its header has a cache.Saved. A checksum is CRC-32C (Castagnoli's polynomial) of all bytes of the
+// file before it except the checksums, so that blocks cannot be missed out or change places.
 //
 // Save writes blocks of at most 32 MiB of keys and values, or of one entry that has more. A block of strings has at
 // most 4 MiB of text, or one key. Load takes what it can hold. A key and a value of a fixed width have up to 1 MiB

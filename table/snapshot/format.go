@@ -40,6 +40,8 @@ type Header struct {
 	ValueBytes int               `json:"value_bytes,omitempty"`
 	Len        int64             `json:"len"`            // entries when saving began; or the words of a Form
 	Form       *table.FilterForm `json:"form,omitempty"` // for a filter or a sketch
+	// Cache is a cache.Saved, for a cache: its policy, and what the lives of its pairs count from.
+	Cache json.RawMessage `json:"cache,omitempty"`
 }
 
 // rowBytes is how many bytes an entry takes in the file.

@@ -19,6 +19,9 @@ import (
 // Errors: w's, and the context's; what was written until then is of no use.
 func (t *Table) Save(ctx context.Context, w io.Writer) error {
 	h, err := t.header()
+	if err == nil && t.saving != nil {
+		h.Cache, err = t.saving()
+	}
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"unsafe"
@@ -27,6 +28,9 @@ type Table struct {
 	clear   func() error
 	chunks  func(ctx context.Context, do func(n int, columns ...[]byte) error) error
 	rows    func() rows
+	// of a cache: what its file says of it beside its pairs, and what is wrong with what a file says
+	saving  func() (json.RawMessage, error)
+	loading func(of json.RawMessage) error
 	text    bool // the last of what chunks gives is the bytes of all keys, whose lengths are the first
 }
 
@@ -84,27 +88,46 @@ func Counter[K any, C uint32 | uint64](c table.Counter[K, C]) *Table {
 }
 
 // recorder is a cache.Cache with its records. Tests of package cache use this package, so it cannot be imported here.
-type recorder[K, R any] interface {
+// S is what a file says of the cache.
+type recorder[K, R, S any] interface {
 	Family() table.Family
 	Len() (int, error)
 	Clear() error
 	Sweep() (int, error)
-	Records(ctx context.Context, do func(keys []K, records []R) error) error
-	Restore(keys []K, records []R) error
+	Saved() S
+	Records(ctx context.Context, saved S, do func(keys []K, records []R) error) error
+	Restore(keys []K, records []R, from S) error
 }
 
-// Cache gives a cache.Cache as a Table, to save or load it, with the scores of its pairs and the time that each has
-// left. It is to be loaded into a cache with the same policy. If that is smaller than the one that was saved, the
-// pairs of each bucket that are worth most stay.
-func Cache[K, R any](c recorder[K, R]) *Table {
+// Cache gives a cache.Cache as a Table, to save or load it, with its policy, the scores of its pairs and the time at
+// which each ends. It takes what Restore does: a file of a cache with the same policy, or of LFU for Aged and the other
+// way round; none of pairs that end for a cache in which none does. If the cache is smaller than the one that was saved,
+// the pairs of each bucket that are worth most stay.
+func Cache[K, R, S any](c recorder[K, R, S]) *Table {
 	t := &Table{kind: string(c.Family()), family: c.Family(), clear: c.Clear}
+	var saved S
+	t.saving = func() (json.RawMessage, error) {
+		saved = c.Saved()
+		return json.Marshal(saved)
+	}
+	t.loading = func(of json.RawMessage) error {
+		saved = *new(S)
+		if of != nil { // older files say nothing
+			if err := json.Unmarshal(of, &saved); err != nil {
+				return fmt.Errorf("snapshot: what the file says of its cache: %w", err)
+			}
+		}
+		return c.Restore(nil, nil, saved)
+	}
 	t.length = func() (int, error) {
 		if _, err := c.Sweep(); err != nil { // as Records does
 			return 0, err
 		}
 		return c.Len()
 	}
-	setPairs(t, c.Records, c.Restore)
+	setPairs(t, func(ctx context.Context, do func(keys []K, records []R) error) error {
+		return c.Records(ctx, saved, do)
+	}, func(keys []K, records []R) error { return c.Restore(keys, records, saved) })
 	return t
 }
 
@@ -276,9 +299,14 @@ func (t *Table) takes(h *Header) error {
 		return fmt.Errorf(
 			"snapshot: the file is of a %s of form %v, and this has %v: make it by warpmap.LoadFilter, or as package "+
 				"sketch says", h.Kind, h.Form, own.Form)
+	case h.Cache != nil && t.loading == nil:
+		return fmt.Errorf("snapshot: a file of a %s that says something of a cache: it is damaged, or none of ours",
+			h.Kind)
 	case own.Form == nil && own.Len > 0:
 		return fmt.Errorf(
 			"snapshot: the table holds %d entries already (want an empty one: Clear it, or make a new one)", own.Len)
+	case t.loading != nil:
+		return t.loading(h.Cache)
 	case own.Form == nil:
 		return nil
 	}
