@@ -171,6 +171,9 @@ func TestBenchKinds(t *testing.T) {
 				tables.KindFilter: {{"--false-positives", "0.05"}, {"--bytes", "4KiB", "--key-bytes", "8"},
 					{"--distinct", "1"}},
 			}[kind], 2) {
+				if kind == tables.KindFilter && family == "cuckoo" && own[0] == "--distinct" {
+					continue // it has room for a key 20 times
+				}
 				args := slices.Concat([]string{"bench", "--table", family, "--kind", kind.String(), "--n", "3000",
 					"--json"}, own)
 				var got benchResult
