@@ -151,7 +151,9 @@ func (f *filter) insertion() frame.Insertion {
 	live := int64(-1)
 	count := func(st *device.Stream) error {
 		sums, err := f.sum(st)
-		live = int64(sums.Tags)
+		if live = int64(sums.Tags); device.IsOutOfMemory(err) {
+			live, err = f.slots(), nil // nearly
+		}
 		return err
 	}
 	return frame.Insertion{

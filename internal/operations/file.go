@@ -59,7 +59,8 @@ var known = map[string]map[string]string{
 		"piece": "whole", "askall": "whole", "copies": "whole", "layout": "whole", "window": "whole", "insert": "whole",
 		"find": "whole", "low": "fraction", "balance": "whole", "subtables": "whole", "bucket": "whole", "light": "whole",
 		"nopolicy": "whole", "group": "whole", "percell": "fraction", "virtual": "whole", "cell": "whole", "device": "whole",
-		"host": "whole", "ticket": "whole", "initial": "whole", "growth": "fraction", "block": "whole", "hashes": "whole"},
+		"host": "whole", "ticket": "whole", "initial": "whole", "growth": "fraction", "block": "whole", "hashes": "whole",
+		"tag": "whole"},
 	"op": {"n": "whole", "keys": "word", "values": "word", "when": "whole", "ops": "whole", "on": "word", "stream": "word",
 		"with": "word", "family": "word", "what": "word", "seed": "whole"},
 }

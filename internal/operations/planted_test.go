@@ -37,6 +37,9 @@ var defects = []defect{
 	{"filter-lost-bits", "filter", "warpcore", "warpcore/filter.cuh",
 		"or_of(at_word[j], bits[j]);",
 		"store_relaxed(at_word[j], load_relaxed(at_word[j]) | bits[j]);"},
+	{"cuckoo-takes-another", "filter", "cuckoo", "cuckoo/cuckoo.cuh", // a deletion takes another key's tag
+		"if (take_from<C>(p.first(), home, p.tag)) return true;",
+		"if (take_from<C>(p.first(), home, p.tag & ~1u ? p.tag & ~1u : p.tag) || take_from<C>(p.first(), home, p.tag)) return true;"},
 	{"dycuckoo-deleted-twice", "map", "dycuckoo", "dycuckoo/dycuckoo.cuh",
 		"return and_of(mask(b), ~(1u << s)) >> s & 1; }",
 		"return and_of(mask(b), ~(1u << s)) | 1; }"},
@@ -142,7 +145,7 @@ func (d *defect) generator() operations.Generator {
 // lines are those of a file.
 func lines(f *operations.File) int { return strings.Count(f.String(), "\n") }
 
-// Ten defects that are put into kernels, into the frame and into shards on purpose are found by generated files, which
+// Eleven defects that are put into kernels, into the frame and into shards on purpose are found by generated files, which
 // are reduced to a few lines. WARPMAP_KEEP=1 writes these to testdata. It runs beside no other test, because it changes
 // the kernels' text.
 func TestFindsPlanted(t *testing.T) {
