@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/warpmap/warpmap/cache"
+	"github.com/warpmap/warpmap/cuckoo"
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
 	"github.com/warpmap/warpmap/table/text"
@@ -47,11 +48,15 @@ func CompileAhead[K, V any](d *device.Device, kind table.Kind, name table.Family
 	case table.KindFilter:
 		f, err := NewFilter[K](d, name, table.FilterOptions{Capacity: 8 * aheadRows})
 		return ahead(d, f, err, func(n int) []func() error {
-			return []func() error{
+			calls := []func() error{
 				func() error { return f.Insert(make([]K, n)) },
 				func() error { return f.Contains(make([]K, n), make([]bool, n)) },
 				func() error { _, err := f.Stats(); return err },
 			}
+			if c, ok := f.(*cuckoo.Filter[K]); ok {
+				calls = append(calls, func() error { _, err := c.Delete(make([]K, n), nil); return err })
+			}
+			return calls
 		})
 	case KindCache:
 		if !auto(name) && name != Caches {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/warpmap/warpmap/cache"
+	"github.com/warpmap/warpmap/cuckoo"
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
 	"github.com/warpmap/warpmap/table/text"
@@ -34,6 +35,8 @@ type (
 	Counter[K any, C uint32 | uint64] = table.Counter[K, C]
 	// Filter may say wrongly that a key is in, but never wrongly that it is not.
 	Filter[K any] = table.Filter[K]
+	// CuckooFilter is a Filter from which keys can be taken out again.
+	CuckooFilter[K any] = cuckoo.Filter[K]
 	// Cache has a fixed size, and one value a key: the pairs that are worth most stay.
 	Cache[K, V any] = cache.Cache[K, V]
 )

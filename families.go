@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/warpmap/warpmap/cache"
+	"github.com/warpmap/warpmap/cuckoo"
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/dycuckoo"
 	"github.com/warpmap/warpmap/gph"
@@ -23,7 +24,8 @@ const (
 	Slab     table.Family = "slab"
 	Stadium  table.Family = "stadium"
 	WarpCore table.Family = "warpcore"
-	Caches   table.Family = "cache" // of NewCache alone
+	Cuckoo   table.Family = "cuckoo" // of filters
+	Caches   table.Family = "cache"  // of NewCache alone
 )
 
 // The lists of tables, one for each kind, are the only ones: tests, benchmarks and the command line range over them. Each is a
@@ -101,6 +103,9 @@ func counterMakers[K any, C uint32 | uint64]() map[table.Family]maker[table.Coun
 
 func filterMakers[K any]() map[table.Family]maker[table.Filter[K], table.FilterOptions] {
 	return map[table.Family]maker[table.Filter[K], table.FilterOptions]{
+		Cuckoo: func(d *device.Device, o table.FilterOptions) (table.Filter[K], error) {
+			return made[table.Filter[K]](NewCuckooFilter[K](d, o))
+		},
 		WarpCore: func(d *device.Device, o table.FilterOptions) (table.Filter[K], error) {
 			return made[table.Filter[K]](warpcore.NewFilter[K](d, warpcore.FilterOptions{FilterOptions: o}))
 		},
@@ -109,6 +114,9 @@ func filterMakers[K any]() map[table.Family]maker[table.Filter[K], table.FilterO
 
 func filterFormMakers[K any]() map[table.Family]maker[table.Filter[K], table.FilterForm] {
 	return map[table.Family]maker[table.Filter[K], table.FilterForm]{
+		Cuckoo: func(d *device.Device, form table.FilterForm) (table.Filter[K], error) {
+			return made[table.Filter[K]](cuckoo.NewOf[K](d, form))
+		},
 		WarpCore: func(d *device.Device, form table.FilterForm) (table.Filter[K], error) {
 			return made[table.Filter[K]](warpcore.NewFilterOf[K](d, form))
 		},
@@ -133,7 +141,7 @@ var families = map[table.Kind][]table.Family{
 	table.KindBucketList:  {WarpCore},
 	table.KindMultiBucket: {WarpCore},
 	table.KindCounter:     {WarpCore},
-	table.KindFilter:      {WarpCore},
+	table.KindFilter:      {Cuckoo, WarpCore},
 	KindCache:             {Caches},
 }
 
@@ -223,9 +231,15 @@ func NewCounter[K any, C uint32 | uint64](d *device.Device, name table.Family, o
 // NewFilter makes an empty filter; see New.
 func NewFilter[K any](d *device.Device, name table.Family, o table.FilterOptions) (table.Filter[K], error) {
 	if auto(name) {
-		name = WarpCore // it alone has filters
+		name = WarpCore // the faster one, with less memory for rates of 1 in 100 and more
 	}
 	return from(filterMakers[K](), table.KindFilter, name, d, o)
+}
+
+// NewCuckooFilter makes an empty filter from which keys can be taken out: see cuckoo.New. As a Filter, without deletions,
+// it is NewFilter with Cuckoo.
+func NewCuckooFilter[K any](d *device.Device, o table.FilterOptions) (*cuckoo.Filter[K], error) {
+	return cuckoo.New[K](d, cuckoo.Options{FilterOptions: o})
 }
 
 // NewCache makes an empty cache, of fixed size, on the device, which must be the CPU so far: see cache.New. There is one

@@ -213,7 +213,7 @@ func TestFamiliesOfKinds(t *testing.T) {
 		table.KindBucketList:  {warpmap.WarpCore},
 		table.KindMultiBucket: {warpmap.WarpCore},
 		table.KindCounter:     {warpmap.WarpCore},
-		table.KindFilter:      {warpmap.WarpCore},
+		table.KindFilter:      {warpmap.Cuckoo, warpmap.WarpCore},
 		warpmap.KindCache:     {warpmap.Caches},
 		table.Kind(-1):        nil,
 	} {

@@ -29,6 +29,7 @@ var ErrMaxBytes = errors.New("MaxBytes is reached")
 //   - Update, FindOrInsert, Add and AddCounts: it had no effect, and its key is not in the table. Of the positions of
 //     one key, all are named or none is.
 //   - Insert of a MultiMap: its pair is not in the table. Other pairs of its key may be in.
+//   - Insert of a Filter: its key did not go in. Each position stands for itself, so others of its key may be in.
 //   - Mixed: its operation found no room. Each position stands for itself, so another operation of the batch may have
 //     put its key in.
 //

@@ -208,15 +208,17 @@ type CounterOptions struct {
 var ErrOverflow = errors.New("a count is larger than its type can hold, and stays at the largest (count in uint64, or set Saturate)")
 
 // Filter is a table that tells whether a key is in, and may err. It never says that a key is not in when it is, but at
-// times it says that a key is in when it is not. It takes a few bits a key, all of them from the beginning: it neither
-// grows nor refuses. With more keys than it was made for, it errs more often.
+// times it says that a key is in when it is not. It takes a few bits a key, all of them from the beginning, and does not
+// grow. With more keys than it was made for, one of warpcore errs more often, and one of cuckoo refuses. One of cuckoo
+// also deletes keys and counts them: see cuckoo.Filter.
 type Filter[K any] interface {
 	// Family is the family's name: see Table.
 	Family() Family
 
-	// Insert puts keys in.
+	// Insert puts keys in. If one of cuckoo has no room for some, *FullError names exactly the positions that are not in.
 	Insert(keys []K) error
-	// InsertOn does what Insert does, with device slices. It queues its work.
+	// InsertOn does what Insert does, with device slices. It queues its work; one of cuckoo waits for the
+	// stream.
 	InsertOn(st *device.Stream, keys device.Slice[K]) error
 
 	// Contains tells of each key whether it may be in.
@@ -282,10 +284,14 @@ type FilterForm struct {
 
 // FilterStats is what a filter measures of itself.
 type FilterStats struct {
-	Bits    int64   `json:"bits"`     // how many bits it has
-	BitsSet int64   `json:"bits_set"` // how many of them its keys have set
+	Bits    int64   `json:"bits"`     // how many bits it has, or those of the tags that it has room for
+	BitsSet int64   `json:"bits_set"` // how many of them its keys have set, or those of the tags that are in
 	Bytes   int64   `json:"bytes"`    // device memory of the filter itself
 	Rate    float64 `json:"rate"`     // share of absent keys that it says are in, estimated from the bits that are set
+	// Keys is how many keys are in: of one of cuckoo exactly, each as often as it was put in, and of one of warpcore an
+	// estimate of how many different ones, from the bits that are set. KeysError is its standard error, in keys.
+	Keys      float64 `json:"keys"`
+	KeysError float64 `json:"keys_error"`
 
 	StagingBytes int64 `json:"staging_bytes"` // see Stats
 	ScratchBytes int64 `json:"scratch_bytes"`

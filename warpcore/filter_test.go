@@ -192,6 +192,56 @@ func TestFilterRates(t *testing.T) {
 	}
 }
 
+// Filters estimate how many different keys they have, and how far the estimate may be off, whatever their geometry and however
+// full they are: over many seeds the estimates lie around what is so, as far off as they say.
+func TestFilterKeysAreEstimated(t *testing.T) {
+	seeds := 60
+	if testenv.Long() {
+		seeds = 1000
+	}
+	d := openCPU(t)
+	for i, g := range filterGeometries {
+		if i > 2 && !testenv.Long() {
+			break
+		}
+		for _, n := range []int{20, 2000, 8000} {
+			sum, squares := 0.0, 0.0
+			for seed := range uint64(seeds) {
+				o := FilterOptions{FilterOptions: table.FilterOptions{Bytes: 4096, Seed: seed + 1}, Block: g.block, Hashes: g.hashes}
+				f, err := NewFilter[uint64](d, o)
+				must(t, err)
+				keys := randomKeys(seed, n)
+				must(t, f.Insert(keys))
+				must(t, f.Insert(keys[:n/2])) // which changes nothing
+				s, err := f.Stats()
+				must(t, err)
+				must(t, f.Close())
+				off := (s.Keys - float64(n)) / max(s.KeysError, 1e-9)
+				if s.KeysError == 0 {
+					t.Fatalf("%+v, %d keys: %+v", g, n, s)
+				}
+				sum += off
+				squares += off * off
+			}
+			mean, deviation := sum/float64(seeds), math.Sqrt(squares/float64(seeds))
+			t.Logf("blocks of %d, %d hashes, %d keys: off by %.3f standard errors in the mean, %.3f by deviation", g.block, g.hashes, n, mean, deviation)
+			if bound := 4 / math.Sqrt(float64(seeds)); math.Abs(mean) > bound+0.1 || math.Abs(deviation-1) > bound+0.05 {
+				t.Errorf("blocks of %d, %d hashes, %d keys: off by %v standard errors in the mean, %v by deviation", g.block, g.hashes, n, mean, deviation)
+			}
+		}
+	}
+	f, err := NewFilter[uint64](d, FilterOptions{FilterOptions: table.FilterOptions{Bytes: 32, Seed: 1}})
+	must(t, err)
+	defer f.Close()
+	if s, err := f.Stats(); err != nil || s.Keys != 0 || s.KeysError != 0 {
+		t.Errorf("an empty filter: %+v, %v", s, err)
+	}
+	must(t, f.Insert(randomKeys(1, 10_000)))
+	if s, err := f.Stats(); err != nil || s.BitsSet != s.Bits || s.Keys < 200 || math.IsInf(s.Keys, 0) || math.IsNaN(s.KeysError) {
+		t.Errorf("a filter with all bits set: %+v, %v", s, err)
+	}
+}
+
 func TestFilterOptionsAreChecked(t *testing.T) {
 	d := openCPU(t)
 	for _, o := range []FilterOptions{

@@ -16,6 +16,7 @@ import (
 	"github.com/warpmap/warpmap/gph"
 	"github.com/warpmap/warpmap/internal/bench"
 	cachebench "github.com/warpmap/warpmap/internal/bench/cache"
+	cuckoobench "github.com/warpmap/warpmap/internal/bench/cuckoo"
 	"github.com/warpmap/warpmap/internal/bench/dycuckoo"
 	gphbench "github.com/warpmap/warpmap/internal/bench/gph"
 	"github.com/warpmap/warpmap/internal/bench/host"
@@ -27,8 +28,8 @@ import (
 )
 
 // studies is the only list of figures.
-var studies = slices.Concat(cachebench.Studies, dycuckoo.Studies, gphbench.Studies, host.Studies, library.Studies,
-	shardbench.Studies, slabhash.Studies, stadiumbench.Studies, warpcore.Studies)
+var studies = slices.Concat(cachebench.Studies, cuckoobench.Studies, dycuckoo.Studies, gphbench.Studies, host.Studies,
+	library.Studies, shardbench.Studies, slabhash.Studies, stadiumbench.Studies, warpcore.Studies)
 
 func figureNames() (names []string) {
 	for _, s := range studies {

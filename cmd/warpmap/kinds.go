@@ -194,8 +194,12 @@ func benchKeyed[K workload.Wide](d *device.Device, family tables.Family, kind ta
 			}
 			return w.Set(t), nil
 		case tables.KindFilter:
+			room := o.Room()
+			if family == warpmap.Cuckoo {
+				room = o.N // a key that comes twice is in twice
+			}
 			f, err := warpmap.NewFilter[K](d, family,
-				tables.FilterOptions{Capacity: o.Room(), FalsePositives: o.FalsePositives, Bytes: o.FilterBytes})
+				tables.FilterOptions{Capacity: room, FalsePositives: o.FalsePositives, Bytes: o.FilterBytes})
 			if err != nil {
 				return s, err
 			}
@@ -441,7 +445,8 @@ func columns(kind tables.Kind, o bench.TableOptions) []column {
 		probes = column{"evicted", func(r bench.Row) any { return share(r.Cache.Evicted) }}
 	case tables.KindFilter:
 		load = column{"bits a key", func(r bench.Row) any { return fmt.Sprintf("%.2f", r.Filter.BitsPerKey) }}
-		found = append(found, column{"absent G/s", func(r bench.Row) any { return rate(r.Filter.Absent) }})
+		found = append(found, column{"absent G/s", func(r bench.Row) any { return rate(r.Filter.Absent) }},
+			column{"delete G/s", func(r bench.Row) any { return rate(r.Filter.Delete) }})
 		probes = column{"false positives", func(r bench.Row) any {
 			return fmt.Sprintf("%.4f%%, estimate %.4f%%, ideal %.4f%%", 100*r.Filter.FalsePositives,
 				100*r.Filter.Estimate, 100*r.Filter.Ideal)

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
@@ -16,6 +17,16 @@ type FilterRow struct {
 	// Ideal is what a Bloom filter of as many bits would have that is not blocked, with the best number of hash functions: exp(-ln²2 · bits/keys).
 	Ideal      float64 `json:"ideal"`
 	BitsPerKey float64 `json:"bits_per_key"`
+
+	Delete     float64 `json:"delete,omitempty"`      // of filters that delete: all keys, untold
+	DeleteTold float64 `json:"delete_told,omitempty"` // and told which were there
+}
+
+// deleting is a filter that deletes keys.
+type deleting[K any] interface {
+	table.Filter[K]
+	DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error
+	Len() (int, error)
 }
 
 // Filter is a filter with all keys inserted. Look-ups are of those alone, and what it does not find is wrong, also when each is asked for
@@ -51,13 +62,16 @@ func (w *Work[K, V]) Filter(f table.Filter[K]) (Subject, error) {
 			if err != nil {
 				return err
 			}
-			bits := float64(stats.Bits) / float64(w.keys)
+			bits := 8 * float64(stats.Bytes) / float64(w.keys)
 			row.Filter = &FilterRow{Estimate: stats.Rate, Ideal: math.Exp(-math.Ln2 * math.Ln2 * bits), BitsPerKey: bits}
 			if row.Filter.Absent, err = w.rate("find absent keys", w.Options.Queries, nil, find); err != nil {
 				return err
 			}
 			found, err := w.trues(w.Found)
 			row.Filter.FalsePositives = float64(found) / float64(w.Options.Queries)
+			if del, is := f.(deleting[K]); is && err == nil {
+				err = w.deletions(row, del, told)
+			}
 			return err
 		},
 	}
@@ -65,6 +79,28 @@ func (w *Work[K, V]) Filter(f table.Filter[K]) (Subject, error) {
 		return s, fmt.Errorf("keys %q are hashes that meet: which are absent cannot be told; want others", w.kinds.Kind)
 	}
 	return s, w.Ask(1, 0)
+}
+
+// deletions measures the deletion of all keys. None may stay, and each must be told to be deleted.
+func (w *Work[K, V]) deletions(row *Row, f deleting[K], told device.Slice[bool]) (err error) {
+	fill := w.batches(func(first, end int) error { return f.InsertOn(w.Device.Stream(), w.Keys.Slice(first, end)) })
+	full := func() error { return errors.Join(f.Clear(), fill()) }
+	for _, x := range []struct {
+		rate *float64
+		told device.Slice[bool]
+	}{{&row.Filter.Delete, device.Slice[bool]{}}, {&row.Filter.DeleteTold, told}} {
+		if *x.rate, err = w.rate("delete", w.Options.N, full, w.told(f.DeleteOn, x.told)); err != nil {
+			return err
+		}
+		left, err := f.Len()
+		if err != nil {
+			return err
+		}
+		row.Wrong += left
+	}
+	deleted, err := w.trues(told)
+	row.Wrong += w.Options.N - deleted
+	return err
 }
 
 // filterTable tells of a filter what other tables tell of themselves. Its load factor is the share of bits that are set.

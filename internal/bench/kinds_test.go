@@ -152,7 +152,7 @@ func (f *goFilter) Clear() error { clear(f.bits); return nil }
 func (f *goFilter) Close() error { return nil }
 func (f *goFilter) Stats() (table.FilterStats, error) {
 	set := int64(frame.Count(f.bits))
-	return table.FilterStats{Bits: int64(len(f.bits)), BitsSet: set, Bytes: 1 << 12, Rate: float64(set) / float64(len(f.bits))}, nil
+	return table.FilterStats{Bits: int64(len(f.bits)), BitsSet: set, Bytes: int64(len(f.bits)) / 8, Rate: float64(set) / float64(len(f.bits))}, nil
 }
 
 func TestFilterIsVerified(t *testing.T) {

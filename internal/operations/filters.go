@@ -4,6 +4,7 @@ import (
 	"bytes"
 
 	"github.com/warpmap/warpmap"
+	"github.com/warpmap/warpmap/cuckoo"
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
 	"github.com/warpmap/warpmap/table/snapshot"
@@ -12,6 +13,7 @@ import (
 // filterOf is a filter whose keys are numbers to the caller.
 type filterOf[K comparable] struct {
 	f   table.Filter[K]
+	del *cuckoo.Filter[K] // the same, if it deletes keys; or nil
 	d   *device.Device
 	key codec[K]
 }
@@ -39,6 +41,13 @@ func (m *filterOf[K]) do(c *call) (a answer) {
 		read(s, f, a.Flags, &a.Err)
 	case c.Name == "contains":
 		a.Err = m.f.Contains(keys, a.Flags)
+	case c.Name == "delete" && m.del != nil && c.Device:
+		a.Err = m.del.DeleteOn(s.st, k, f)
+		read(s, f, a.Flags, &a.Err)
+	case c.Name == "delete" && m.del != nil:
+		a.N, a.Err = m.del.Delete(keys, a.Flags)
+	case c.Name == "len" && m.del != nil:
+		a.N, a.Err = m.del.Len()
 	case c.Name == "clear":
 		a.Err = m.f.Clear()
 	case c.Name == "check":

@@ -60,7 +60,7 @@ var weights = map[string][]string{
 		"shrink", "build", "clear", "save", "all", "foreach", "wrong"},
 	"counter": {"add", "add", "addcounts", "addcounts", "addcounts", "find", "top", "grow", "clear", "save", "all", "foreach",
 		"wrong"},
-	"filter": {"insert", "insert", "insert", "contains", "clear", "save", "wrong"},
+	"filter": {"insert", "insert", "insert", "delete", "delete", "contains", "clear", "save", "wrong"},
 	"strings": {"insert", "insert", "insert", "insertnew", "insertnew", "delete", "delete", "find", "grow", "clear", "save",
 		"all", "wrong"},
 	"cache": {"insert", "insert", "insert", "insert", "insertout", "insertout", "insertout", "insertfor", "find", "find",
@@ -221,6 +221,8 @@ func (m *making) own(family string, g Settings) Settings {
 	}
 	switch {
 	case m.Kind == "strings" || m.Kind == "cache":
+	case family == "cuckoo":
+		g = g.With("tag", pick(r, 0, 0, 8, 12, 16))
 	case m.Kind == "filter":
 		if !plain {
 			g = g.With("block", pick(r, 0, 8, 16, 32, 64)).With("hashes", pick(r, 0, 1, 3, 16))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/warpmap/warpmap"
+	"github.com/warpmap/warpmap/cuckoo"
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/dycuckoo"
 	"github.com/warpmap/warpmap/gph"
@@ -282,7 +283,18 @@ func newFilter[K comparable](f *File, g Settings, o over, key codec[K]) (subject
 	var x warpcore.FilterOptions
 	x.Capacity, x.FalsePositives, x.Bytes = f.Table.number("capacity"), f.Table.fraction("positives"), f.Table.number64("bytes")
 	x.Hash, x.Seed = f.Table.number("hash"), f.Table.seed("seed")|1
+	if g.Get("family") == string(warpmap.Cuckoo) {
+		c := cuckoo.Options{FilterOptions: x.FilterOptions, TagBits: g.number("tag")}
+		if c.Bytes > 0 { // as many keys as that has room for
+			c.Capacity, c.Bytes = 0, max(c.Bytes, 64)
+		}
+		if c.TagBits > 0 {
+			c.FalsePositives = 0
+		}
+		t, err := cuckoo.New[K](o.d(), c)
+		return &filterOf[K]{t, t, o.d(), key}, err
+	}
 	x.Block, x.Hashes = g.number("block"), g.number("hashes")
 	t, err := warpcore.NewFilter[K](o.d(), x)
-	return &filterOf[K]{t, o.d(), key}, err
+	return &filterOf[K]{t, nil, o.d(), key}, err
 }

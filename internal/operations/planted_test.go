@@ -37,6 +37,9 @@ var defects = []defect{
 	{"filter-lost-bits", "filter", "warpcore", "warpcore/filter.cuh",
 		"or_of(at_word[j], bits[j]);",
 		"store_relaxed(at_word[j], load_relaxed(at_word[j]) | bits[j]);"},
+	{"cuckoo-takes-another", "filter", "cuckoo", "cuckoo/cuckoo.cuh", // a deletion takes another key's tag
+		"if (take_from<C>(p.first(), home, p.tag)) return true;",
+		"if (take_from<C>(p.first(), home, p.tag & ~1u ? p.tag & ~1u : p.tag) || take_from<C>(p.first(), home, p.tag)) return true;"},
 	{"dycuckoo-deleted-twice", "map", "dycuckoo", "dycuckoo/dycuckoo.cuh",
 		"return and_of(mask(b), ~(1u << s)) >> s & 1; }",
 		"return and_of(mask(b), ~(1u << s)) | 1; }"},

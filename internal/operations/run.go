@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/warpmap/warpmap"
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
 )
@@ -324,10 +325,7 @@ func (r *run) put(c *call) error {
 	}
 	switch {
 	case r.f.Kind == "filter":
-		for _, k := range c.Keys {
-			r.m.pairs[k] = 0
-		}
-		return a.Err
+		return r.putFilter(c, a)
 	case r.m.multi():
 		if err := r.m.putPairs(c, a); err != nil {
 			return err
@@ -350,6 +348,60 @@ func (r *run) put(c *call) error {
 	return r.m.put(c, a, after)
 }
 
+// putFilter notes what is in a filter: each key, and of one of cuckoo how often.
+func (r *run) putFilter(c *call, a answer) error {
+	if r.g.Get("family") != string(warpmap.Cuckoo) {
+		for _, k := range c.Keys {
+			r.m.pairs[k] = 0
+		}
+		return a.Err
+	}
+	refused := map[int]bool{}
+	if f := (*table.FullError)(nil); errors.As(a.Err, &f) {
+		for _, p := range f.Positions {
+			refused[p] = true
+		}
+		r.m.refusals++
+	} else if a.Err != nil {
+		return a.Err
+	}
+	for i, k := range c.Keys {
+		if !refused[i] {
+			r.m.pairs[k]++
+		}
+	}
+	return nil
+}
+
+// deleteFilter takes out of a filter of cuckoo what is in. Then its keys are others than those of other grounds.
+func (r *run) deleteFilter(c *call) error {
+	if r.g.Get("family") != string(warpmap.Cuckoo) {
+		return nil
+	}
+	var keys []uint64
+	for _, k := range c.Keys {
+		if r.m.pairs[k] > 0 {
+			keys = append(keys, k)
+			if r.m.pairs[k]--; r.m.pairs[k] == 0 {
+				delete(r.m.pairs, k)
+			}
+		}
+	}
+	r.m.refusals++
+	c.Keys = keys
+	a := r.s.do(c)
+	if a.Short && r.m.loose {
+		for _, k := range keys {
+			r.m.pairs[k]++
+		}
+		return nil
+	}
+	if i := slices.Index(a.Flags, false); i >= 0 && a.Err == nil {
+		return fmt.Errorf("position %d: key %d is in, and is not deleted", i, keys[i])
+	}
+	return a.Err
+}
+
 func (r *run) clear(c *call) error {
 	keys := slices.Sorted(maps.Keys(r.m.pairs))
 	r.m.clear()
@@ -363,6 +415,9 @@ func (r *run) clear(c *call) error {
 }
 
 func (r *run) delete(c *call) error {
+	if r.f.Kind == "filter" {
+		return r.deleteFilter(c)
+	}
 	a := r.s.do(c)
 	if a.Short && r.m.loose {
 		r.m.refusals++
@@ -478,11 +533,26 @@ func (r *run) check() error {
 		return fmt.Errorf("check: %w", err)
 	}
 	if r.f.Kind == "filter" {
-		return nil
+		return r.filterLen()
 	}
 	a := r.ask("len", nil)
 	if a.Err == nil && a.N != r.m.len() {
 		return fmt.Errorf("length %d, want %d", a.N, r.m.len())
+	}
+	return a.Err
+}
+
+// filterLen compares how many keys are in a filter that counts them.
+func (r *run) filterLen() error {
+	a, want := r.ask("len", nil), uint64(0)
+	for _, n := range r.m.pairs {
+		want += n
+	}
+	switch {
+	case a.Lacks, r.m.loose && device.IsOutOfMemory(a.Err):
+		return nil
+	case a.Err == nil && a.N != int(want):
+		return fmt.Errorf("%d keys are in, want %d", a.N, want)
 	}
 	return a.Err
 }

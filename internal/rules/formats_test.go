@@ -7,6 +7,7 @@ var formats = map[string]string{
 	// Files of tables, of counts, and databases.
 	"table/snapshot.header":           "table/snapshot/FuzzHeader table/snapshot/FuzzLoad table/snapshot/FuzzSealed",
 	"warpcore.NewFilterOf":            "warpcore/FuzzFilterForm",
+	"cuckoo.NewOf":                    "cuckoo/FuzzForm",
 	"sketch.ofForm":                   "sketch/FuzzForm sketch/FuzzLoad",
 	"genome/kmers.head":               "genome/kmers/FuzzFile genome/kmers/FuzzPart genome/kmers/FuzzPlainPart",
 	"genome/kmers.readCounted":        "genome/kmers/FuzzPlainPart",

@@ -8,6 +8,7 @@ import (
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/frame"
+	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -18,6 +19,11 @@ type FilterMaker[K any] = func(d *device.Device, o table.FilterOptions) (table.F
 func Filter[K any](newFilter FilterMaker[K]) *Suite {
 	plain := func(d *device.Device, o table.Options) (filterTable[K], error) {
 		f, err := newFilter(d, table.FilterOptions{Capacity: max(1, o.Capacity), Hash: o.Hash, Seed: o.Seed})
+		if del, is := f.(deletingFilter[K]); is && o.Capacity < roomy { // it refuses more keys than it was made for
+			closed := del.Close()
+			f, err = newFilter(d, table.FilterOptions{Capacity: roomy, Hash: o.Hash, Seed: o.Seed})
+			err = errors.Join(err, closed)
+		}
 		return filterTable[K]{f}, err
 	}
 	s := newSuite(func(d *device.Device, o table.Options) (table.Table, error) { return plain(d, o) }, func(t testing.TB, d *device.Device, o table.Options, seed uint64) subject {
@@ -34,6 +40,19 @@ func Filter[K any](newFilter FilterMaker[K]) *Suite {
 	}
 	return s
 }
+
+// deletingFilter is a filter from which keys can be taken out, such as those of cuckoo. A key that was put in twice is in
+// twice.
+type deletingFilter[K any] interface {
+	table.Filter[K]
+	eraser[K]
+	Len() (int, error)
+}
+
+const (
+	// roomy is more keys than the suite puts into a filter, and mostOf how often it has one key in.
+	roomy, mostOf = 1 << 16, 4
+)
 
 // filterTable is a filter as the suite's other kinds are; what filters lack does nothing.
 type filterTable[K any] struct {
@@ -53,7 +72,8 @@ func (f filterTable[K]) Grow(n int) error {
 	return err
 }
 
-// filterSubject is a filter beside its model, whose numbers are of no account.
+// filterSubject is a filter beside its model. A key has as many numbers there as a deleting filter has it, and is of no
+// account otherwise.
 type filterSubject[K any] struct {
 	*rig
 	f filterTable[K]
@@ -63,23 +83,81 @@ func (s *filterSubject[K]) share(seed uint64) subject { return &filterSubject[K]
 
 func (s *filterSubject[K]) put(keys []uint64) error {
 	s.Helper()
-	k := KeysOf[K](keys)
-	if s.coin() {
-		must(s, s.f.Insert(k))
-	} else {
-		dk, st := onDevice(s.TB, s.d, k), s.stream()
-		must(s, s.f.InsertOn(st, dk))
-		must(s, st.SyncOf(s.d))
-		free(s.TB, dk)
+	f, is := s.f.Filter.(deletingFilter[K])
+	if !is {
+		must(s, s.insert(keys))
+		for _, k := range keys {
+			s.model[k] = nil
+		}
+		return nil
 	}
+	var some []uint64 // of a key, no more than there is always room for
+	more := map[uint64]int{}
 	for _, k := range keys {
-		s.model[k] = nil
+		if more[k]++; len(s.model[k])+more[k] <= mostOf {
+			some = append(some, k)
+		}
+	}
+	lost, err := map[int]bool{}, s.insert(some)
+	if full := (*table.FullError)(nil); errors.As(err, &full) && s.opts.Hash >= kernel.HashIdentity {
+		if n, err := f.Len(); err != nil || !s.shared && n != full.Len {
+			s.Errorf("the error says %d keys, Len %d, %v", full.Len, n, err)
+		}
+		for _, p := range full.Positions {
+			lost[p] = true
+		}
+	} else {
+		must(s, err)
+	}
+	for i, k := range some {
+		if !lost[i] {
+			s.model[k] = append(s.model[k], 0)
+		}
 	}
 	return nil
 }
 
-// drop asks: a filter forgets nothing.
-func (s *filterSubject[K]) drop(keys []uint64) { s.Helper(); s.ask(keys) }
+func (s *filterSubject[K]) insert(keys []uint64) error {
+	s.Helper()
+	k := KeysOf[K](keys)
+	if s.coin() {
+		return s.f.Insert(k)
+	}
+	dk, st := onDevice(s.TB, s.d, k), s.stream()
+	err := s.f.InsertOn(st, dk)
+	must(s, st.SyncOf(s.d))
+	free(s.TB, dk)
+	return err
+}
+
+// drop asks where a filter forgets nothing. Of a deleting filter it takes out only what is in: what is not may be as another
+// key is.
+func (s *filterSubject[K]) drop(keys []uint64) {
+	s.Helper()
+	f, is := s.f.Filter.(deletingFilter[K])
+	if !is {
+		s.ask(keys)
+		return
+	}
+	var some []uint64
+	for _, k := range keys {
+		if numbers, there := s.model[k]; there {
+			some = append(some, k)
+			if s.model[k] = numbers[1:]; len(numbers) == 1 {
+				delete(s.model, k)
+			}
+		}
+	}
+	deleted, count, told := erase(s.rig, KeysOf[K](some), f)
+	for i, k := range some {
+		if told && !deleted[i] {
+			s.Fatalf("key %#x at position %d is in, and is not deleted", k, i)
+		}
+	}
+	if count >= 0 && count != len(some) {
+		s.Fatalf("%d of %d keys are deleted", count, len(some))
+	}
+}
 
 func (s *filterSubject[K]) ask(keys []uint64) {
 	s.Helper()
@@ -105,6 +183,17 @@ func (s *filterSubject[K]) verify() {
 	if empty := len(s.model) == 0; st.Bytes < st.Bits/8 || st.BitsSet < 0 || st.BitsSet > st.Bits || !s.shared && empty != (st.BitsSet == 0) ||
 		empty && st.Rate != 0 && !s.shared || !(st.Rate >= 0 && st.Rate <= 1) {
 		s.Fatalf("%d keys, and stats %+v", len(s.model), st)
+	}
+	f, is := s.f.Filter.(deletingFilter[K])
+	if !is || s.shared {
+		return
+	}
+	want := 0
+	for _, numbers := range s.model {
+		want += len(numbers)
+	}
+	if n, err := f.Len(); err != nil || n != want || st.Keys != float64(want) || st.KeysError != 0 {
+		s.Fatalf("%d keys are in, and Len says %d, %v, and stats %+v", want, n, err, st)
 	}
 }
 
@@ -182,14 +271,28 @@ func filterOptions[K any](t testing.TB, d *device.Device, newFilter FilterMaker[
 
 func filterCalls[K any](f table.Filter[K]) []call {
 	type b = *batch
-	return []call{
+	del, deletes := f.(deletingFilter[K])
+	put := func(err error) error { // one of a fixed size may be full
+		if deletes && errors.As(err, new(*table.FullError)) {
+			return nil
+		}
+		return err
+	}
+	calls := []call{
 		{"Insert", keysIn, 0,
-			func(b b) error { return f.Insert(hostOf[K](&b.keys)) },
-			func(b b) error { return f.InsertOn(b.st, deviceOf[K](&b.keys)) }},
+			func(b b) error { return put(f.Insert(hostOf[K](&b.keys))) },
+			func(b b) error { return put(f.InsertOn(b.st, deviceOf[K](&b.keys))) }},
 		{"Contains", keysIn, flagsOut,
 			func(b b) error { return f.Contains(hostOf[K](&b.keys), hostOf[bool](&b.flags)) },
 			func(b b) error { return f.ContainsOn(b.st, deviceOf[K](&b.keys), deviceOf[bool](&b.flags)) }},
 		{"Words", 0, 0, func(b) error { return f.Words(context.Background(), func([]uint64) error { return nil }) }, nil},
 		{"SetWords", 0, 0, func(b) error { return f.SetWords(0, nil) }, nil},
 	}
+	if !deletes {
+		return calls
+	}
+	return append(calls, call{"Delete", keysIn, flagsOut,
+		func(b b) error { _, err := del.Delete(hostOf[K](&b.keys), hostOf[bool](&b.flags)); return err },
+		func(b b) error { return del.DeleteOn(b.st, deviceOf[K](&b.keys), deviceOf[bool](&b.flags)) }},
+		call{"Len", 0, 0, func(b) error { _, err := del.Len(); return err }, nil})
 }

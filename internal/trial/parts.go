@@ -89,6 +89,7 @@ var histories = []turn{
 	{dir: "shard", tests: "^TestStress$"},
 	{dir: "gph", tests: "^TestMovesUnderStress$"},
 	{dir: "table/text", tests: "^TestUnderStress$"},
+	{dir: "cuckoo", tests: "^TestUnderStress$"},
 	{dir: "internal/frame", tests: "^TestPartitionUnderStress$"},
 }
 
