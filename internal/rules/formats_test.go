@@ -8,6 +8,7 @@ var formats = map[string]string{
 	"table/snapshot.header":           "table/snapshot/FuzzHeader table/snapshot/FuzzLoad table/snapshot/FuzzSealed",
 	"warpcore.NewFilterOf":            "warpcore/FuzzFilterForm",
 	"sketch.ofForm":                   "sketch/FuzzForm sketch/FuzzLoad",
+	"sketch.countMinOf":               "sketch/FuzzCountMinForm sketch/FuzzLoadCountMin",
 	"genome/kmers.head":               "genome/kmers/FuzzFile genome/kmers/FuzzPart genome/kmers/FuzzPlainPart",
 	"genome/kmers.readCounted":        "genome/kmers/FuzzPlainPart",
 	"genome/classify.describe":        "genome/classify/FuzzDatabaseFile genome/classify/FuzzDatabaseContent",
