@@ -1,5 +1,6 @@
 // What the kernels of sketches that count keys have in common.
 #pragma once
+#include "items.cuh"
 #include "layout.h"
 #include "together.cuh"
 #include "warpmap.cuh"
@@ -45,3 +46,46 @@ template <class Add> __device__ __forceinline__ void each_run(u64 keys_at, u64 n
     for (u64 i = grid_thread(); i < head; i += threads) add(load_readonly(keys + i), 1u);
     for (u64 i = tail + grid_thread(); i < n; i += threads) add(load_readonly(keys + i), 1u);
 }
+
+#if defined(WARPMAP_HOST) && !defined(WARPMAP_STRESS)
+// Kept is what one lane of the CPU device that does the work of a block's has of keys that came last, so that one that
+// comes often seldom goes to memory, for which other threads wait. What must go out goes some keys later: ask is called
+// for its hash before, and out with the hash, the key and how often it came.
+struct Kept {
+    static constexpr u32 SLOTS = sizeof(key) <= 8 ? 1024 : 512;
+    struct Entry {
+        key k;
+        u64 n, hash;
+    };
+    struct Room {
+        Entry kept[SLOTS], late[AHEAD];
+    };
+    static_assert(sizeof(Room) <= HOST_SHARED_BYTES, "it is in the thread's shared memory");
+    Room& r = *(Room*)dynamic_shared();
+    u64 next = 0;
+
+    Kept() {
+        for (u32 i = 0; i < SLOTS; i++) r.kept[i].n = 0;
+        for (u32 i = 0; i < AHEAD; i++) r.late[i].n = 0;
+    }
+    template <class Ask, class Out> void add(const key& k, u64 n, u64 hash, Ask ask, Out out) {
+        Entry& x = r.kept[hash % SLOTS];
+        if (x.n && !(x.k == k)) {
+            Entry& old = r.late[next++ % AHEAD];
+            if (old.n) out(old.hash, old.k, old.n);
+            old = x;
+            ask(x.hash);
+            x.n = 0;
+        }
+        x.k = k;
+        x.hash = hash;
+        x.n += n;
+    }
+    template <class Out> void flush(Out out) {
+        for (Entry& x : r.late)
+            if (x.n) out(x.hash, x.k, x.n);
+        for (Entry& x : r.kept)
+            if (x.n) out(x.hash, x.k, x.n);
+    }
+};
+#endif

@@ -92,35 +92,23 @@ __device__ __forceinline__ void own_alone(const countMinParams& p) {
         if (own[c]) add(counters(p.words) + c, (u64)own[c]);
 }
 
-// add_alone keeps the keys that came last, so that one that comes often seldom goes to the counters, for which other
-// threads wait.
 __device__ __forceinline__ void add_alone(const countMinParams& p) {
     if (thread_index() != 0) return;
-    constexpr u32 KEPT = 512;
-    struct Kept {
-        key k;
-        u64 n, hash;
+    Kept kept;
+    u64 sum = 0, width = p.width;
+    auto out = [&](u64 hash, const key&, u64 n) { put(p, hash, n); };
+    auto ask = [&](u64 hash) {
+        for (u32 row = 0; row < SKETCH_ROWS; row++)
+            prefetch_to_write((u64)(counters(p.words) + row * width + place(hash, row, (u32)width)));
     };
-    static_assert(KEPT * sizeof(Kept) <= HOST_SHARED_BYTES, "they are in the thread's shared memory");
-    Kept* kept = (Kept*)dynamic_shared();
-    for (u32 i = 0; i < KEPT; i++) kept[i].n = 0;
-    u64 sum = 0;
     Alone s(p.n);
     for (u64 i = s.begin; i < s.end; i++) {
         key k = at<key>(p.keys)[i];
-        u64 n = p.counts ? at<u64>(p.counts)[i] : 1, hash = key_hash(k, p.seed);
-        Kept& x = kept[hash % KEPT];
+        u64 n = p.counts ? at<u64>(p.counts)[i] : 1;
         sum += n;
-        if (x.n && !(x.k == k)) {
-            put(p, x.hash, x.n);
-            x.n = 0;
-        }
-        x.k = k;
-        x.hash = hash;
-        x.n += n;
+        if (n) kept.add(k, n, key_hash(k, p.seed), ask, out);
     }
-    for (u32 i = 0; i < KEPT; i++)
-        if (kept[i].n) put(p, kept[i].hash, kept[i].n);
+    kept.flush(out);
     if (p.counts) add(at<u64>(p.words), sum);
 }
 #endif
@@ -196,7 +184,8 @@ WARPMAP_KERNEL_WIDE(count_min_counted, countMinParams, WARPMAP_MAX_THREADS, Tile
 
 WARPMAP_KERNEL(count_min_estimate, estimateParams) {
     u32 width = (u32)p.width;
-    for (u64 i = grid_thread(); i < p.n; i += grid_threads()) {
+    FOR_EACH_ITEM_BY(tile<1>, i, p.n) {
+        if (i >= p.n) break;
         u64 hash = key_hash(at<key>(p.keys)[i], p.seed), least = ~0ull;
 #pragma unroll
         for (u32 row = 0; row < SKETCH_ROWS; row++) {
@@ -208,6 +197,7 @@ WARPMAP_KERNEL(count_min_estimate, estimateParams) {
 }
 
 WARPMAP_KERNEL(count_min_merge, mergeParams) {
-    for (u64 w = grid_thread(); w < p.words; w += grid_threads())
-        at<u64>(p.to)[w] += at<u64>(p.from)[w];
+    FOR_EACH_ITEM_BY(tile<1>, w, p.words) {
+        if (w < p.words) at<u64>(p.to)[w] += at<u64>(p.from)[w];
+    }
 }

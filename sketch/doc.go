@@ -1,5 +1,6 @@
 // Package sketch answers questions about very many keys from little memory, and nearly right: how many distinct keys
-// there were (HyperLogLog), and how often each came (CountMin). Each answer comes with the bound of its error.
+// there were (HyperLogLog), how often each came (CountMin), and which came most often (Top). Each answer comes with the
+// bound of its error.
 //
 //	h, err := sketch.NewHyperLogLog[uint64](d, sketch.HyperLogLogOptions{})
 //	…
@@ -81,4 +82,44 @@
 //     order of keys.
 //   - Locks are free between launches.
 //   - A block's own counters count fewer than 2^32 keys: a launch has 2^31 at most.
+//
+// # Top
+//
+// A table in device memory has a count for each key that it holds. A block of a GPU counts the keys of its share in
+// shared memory, and hands on what it has in the end. Where there is no more room, whether in a block or in the table,
+// the keys are cut: let c be the count of the first key that is not to stay, by counts, the largest first. Then c is
+// taken from all counts, and keys that have nothing left go.
+//
+//	a block of a GPU   rows: | key | key | … | new keys |     equal ones are brought together, row by row
+//	                         | n   | n   | … | 1 1 1 …  |     more than half of them taken: cut to a third
+//	                                    │ at the end: cut to Counters keys
+//	                                    ▼
+//	table              slots: | key, count, tag | … |         tag: 0 free, 1 being written, 2 taken
+//	head               | added | error: the sum of all c | keys in the table | lost | what an export knows |
+//
+// A thread of the CPU hands keys on as they are, but for those that have just come. So does a block of a GPU that has
+// no room for Counters keys.
+//
+// The bound is that of SpaceSaving (A. Metwally, D. Agrawal and A. El Abbadi, 2005) and of J. Misra and D. Gries
+// (1982), whatever lanes do beside one another. A cut by c takes c from Counters + 1 keys at least: from those that
+// stay, and from the first that does not. From others it takes what they have. Let E be the sum of all c, of all blocks
+// and of the table. Then (Counters + 1)·E is no more than was taken, and that is no more than all n keys that were
+// added. Each key has lost E at most, for every cut is in E once. So a count is too low by E ≤ n/(Counters+1) at most,
+// and never too high, and a key that came more often than n/Counters has a count. It is also among the first Counters
+// keys: as many others with such a count would, with what was taken, be more than n keys. The count c is found exactly,
+// by its digits of 11 bits, the highest first.
+//
+// The same holds for a union: counts and errors add up (P. Agarwal and others, Mergeable Summaries, 2012). A file, and
+// what Merge takes, is the table after a cut to Counters keys.
+//
+// Invariants:
+//
+//   - The counts of all keys and (Counters+1)·error are no more than all that was added, and equal it where the error
+//     is 0.
+//   - A key stands in its home slot or in one of those behind it, all of which are taken, the first following the last;
+//     two slots never have one key. Between launches tags are 0 or 2.
+//   - Before a launch may bring more keys than the table has room for, it is cut if it is half full. At most five slots
+//     of eight are taken, and a part of a batch brings half of the keys that those hold.
+//   - A block's counts are of fewer than 2^32 keys: a launch has 2^31 at most.
+//   - Nothing is lost for want of a slot.
 package sketch

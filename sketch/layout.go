@@ -94,3 +94,103 @@ func countMinProgram(keyBytes, rows int) *device.Program {
 		Layouts: []any{countMinParams{}, estimateParams{}, mergeParams{}},
 	}
 }
+
+const (
+	binBits = 11 // digits of counts
+	bins    = 1 << binBits
+	// keptShare: of its rows in shared memory, a block keeps the keys of one in so many.
+	keptShare = 3
+	// topThreads is how many threads a block has on a GPU that counts in a summary.
+	topThreads = 512
+
+	selecting, found = 1, 2 // states of a topHead
+
+	mostCounters = 1 << 24
+)
+
+//go:embed top.cu
+var topCU string
+
+// topHead is what a Top has beside its table.
+type topHead struct {
+	Added uint64 // all that was added
+	Less  uint64 // what has been taken from counts
+	Used  uint64 // keys in the table
+	Lost  uint64 // what found no slot: 0
+
+	// Of an export:
+	State  uint64 // 0: nothing is to be done
+	Rank   uint64 // of the count that is searched for, among those that begin with the digits so far
+	Cut    uint64 // the digits so far; then that count
+	Listed uint64 // keys that count more
+	Ties   uint64 // keys that count the same
+}
+
+const (
+	headWords = 9
+	slotTaken = 2 // see Tag in top.cu
+)
+
+// topTable is where a Top is.
+type topTable struct {
+	Head, Slots, Count uint64 // addresses of a topHead and of slots, and how many slots there are
+	Seed               uint64
+}
+
+// topAddParams are the parameters of the kernel top_add.
+type topAddParams struct {
+	Table   topTable
+	Keys, N uint64
+	Share   uint64 // keys of a block
+	Most    uint64 // keys of a block that go to the table, at most
+	All     uint64 // 1: all keys go to the table
+}
+
+// topPutParams are the parameters of the kernel top_put.
+type topPutParams struct {
+	Table           topTable
+	Keys, Counts, N uint64
+	Listed          uint64 // 1: those that an export has listed
+	Sum             uint64 // 1: what is counted is added
+	Added, Less     uint64 // of another sketch
+}
+
+// topExportParams are the parameters of the kernels top_begin, top_count, top_pick, top_list and top_clear.
+type topExportParams struct {
+	Table        topTable
+	Bins         uint64 // address of u64
+	When         uint64 // it is done where the table has more keys
+	Rank         uint64 // the first key, by counts, that is not listed, but for ties
+	Shift        uint64 // of the digit
+	Keys, Counts uint64 // where the list is
+	Limit        uint64 // its length
+	Whole, Ties  uint64
+}
+
+// slotBytes is how many bytes a slot of a Top has.
+func slotBytes(keyBytes int) int64 {
+	switch {
+	case keyBytes <= 4:
+		return 16
+	case keyBytes == 8:
+		return 24
+	}
+	return int64(keyBytes) + 16
+}
+
+// topProgram is the kernels for keys of so many bytes, for blocks with so much shared memory.
+func topProgram(keyBytes int, shared int64) *device.Program {
+	return &device.Program{
+		Name:    "top",
+		Files:   []device.File{{Name: "top.cu", Text: topCU}, {Name: "counting.cuh", Text: countingCUH}},
+		Threads: topThreads,
+		Defines: []device.Define{{Name: "SKETCH_KEY_BYTES", Value: keyBytes}, {Name: "SKETCH_TOP_BYTES", Value: shared},
+			{Name: "SKETCH_SLOT_BYTES", Value: slotBytes(keyBytes)}, {Name: "SKETCH_BIN_BITS", Value: binBits},
+			{Name: "SKETCH_BINS", Value: bins}, {Name: "SKETCH_KEEP", Value: keptShare},
+			{Name: "SKETCH_SELECTING", Value: selecting}, {Name: "SKETCH_FOUND", Value: found}},
+		Layouts: []any{topHead{}, topTable{}, topAddParams{}, topPutParams{}, topExportParams{}},
+	}
+}
+
+// topRows is how many rows a block has in shared memory, as in top.cu.
+func topRows(keyBytes int, shared int64) int64 { return (shared - 4*bins - 64) / int64(keyBytes+12) }
