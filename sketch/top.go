@@ -217,7 +217,7 @@ func (h *topHandle) made() (*top, error) {
 }
 
 // Add counts each key of a batch. Keys are read once. After an error of a device a part of the batch may be counted.
-func (t *Top[K]) Add(keys []K) error { return t.batch(len(keys), frame.In(keys)) }
+func (t *Top[K]) Add(keys []K) error { return t.batch(len(keys), nil, frame.In(keys)) }
 
 // AddCounts does what Add does, with key i having come counts[i] times. All counts together must be less than 2^64.
 // Cost: a random access to device memory for each key, so where most counts are 1, Add is faster.
@@ -225,18 +225,30 @@ func (t *Top[K]) AddCounts(keys []K, counts []uint64) error {
 	if err := family.CheckNamed("counts", len(keys), len(counts)); err != nil {
 		return err
 	}
-	return t.batch(len(keys), frame.In(keys), frame.In(counts))
+	return t.batch(len(keys), counts, frame.In(keys), frame.In(counts))
 }
 
-// batch counts keys in Go's memory, as often as the second column says, if there is one.
-func (h *topHandle) batch(n int, columns ...frame.Column) error {
+// batch counts keys in Go's memory, as often as counts say, which the second column has, or once without.
+func (h *topHandle) batch(n int, counts []uint64, columns ...frame.Column) error {
 	s, err := h.made()
 	if err != nil {
 		return err
 	}
-	return s.frame.Batch(n, columns, func(st *device.Stream, _, n int, addr []uint64) error {
-		return s.frame.Writing(st, func(st *device.Stream) error { return s.queue(st, int64(n), addr...) })
+	return s.frame.Batch(n, columns, func(st *device.Stream, first, n int, addr []uint64) error {
+		sum := uint64(0)
+		for _, c := range counts[min(first, len(counts)):min(first+n, len(counts))] {
+			sum = saturated(sum, c)
+		}
+		return s.frame.Writing(st, func(st *device.Stream) error { return s.queue(st, int64(n), sum, addr...) })
 	})
+}
+
+// saturated is a + b, or the largest number there is.
+func saturated(a, b uint64) uint64 {
+	if sum, over := bits.Add64(a, b, 0); over == 0 {
+		return sum
+	}
+	return math.MaxUint64
 }
 
 // AddOn does what Add does, with keys on the device. It queues its work and returns.
@@ -248,7 +260,7 @@ func (t *Top[K]) AddOn(st *device.Stream, keys device.Slice[K]) error {
 	if err := family.CheckOn(s.frame.Device, st, keys); err != nil {
 		return err
 	}
-	return s.frame.Writing(st, func(st *device.Stream) error { return s.queue(st, int64(keys.Len()), keys.Addr()) })
+	return s.frame.Writing(st, func(st *device.Stream) error { return s.queue(st, int64(keys.Len()), 0, keys.Addr()) })
 }
 
 // AddCountsOn does what AddCounts does, with keys and counts on the device. It queues its work and returns.
@@ -261,12 +273,13 @@ func (t *Top[K]) AddCountsOn(st *device.Stream, keys device.Slice[K], counts dev
 		return err
 	}
 	return s.frame.Writing(st, func(st *device.Stream) error {
-		return s.queue(st, int64(keys.Len()), keys.Addr(), counts.Addr())
+		return s.queue(st, int64(keys.Len()), math.MaxUint64, keys.Addr(), counts.Addr())
 	})
 }
 
-// queue counts n keys at a device address, as often as those at a second say. The caller is in Writing.
-func (s *top) queue(st *device.Stream, n int64, at ...uint64) error {
+// queue counts n keys at a device address, as often as those at a second say, which are `sum` together at most. The
+// caller is in Writing.
+func (s *top) queue(st *device.Stream, n int64, sum uint64, at ...uint64) error {
 	info := s.frame.Device.Info()
 	part, alone := s.part, !info.CUDA() && !info.Stress
 	if !s.all && !alone && len(at) == 1 {
@@ -276,7 +289,7 @@ func (s *top) queue(st *device.Stream, n int64, at ...uint64) error {
 		keys, some := at[0]+uint64(first)*uint64(s.form.KeyBytes), min(part, n-first)
 		var err error
 		if len(at) > 1 {
-			s.most = math.MaxUint64 // nobody knows how much that is
+			s.most, sum = saturated(s.most, sum), 0
 			err = s.enter(st, &topPutParams{Table: s.table(), Keys: keys, Counts: at[1] + uint64(first)*wordBytes,
 				N: uint64(some), Sum: 1})
 		} else {
@@ -308,7 +321,7 @@ func (s *top) addPart(st *device.Stream, keys uint64, n int64, alone bool) error
 	}
 	p.Share = uint64((n + grid.Blocks - 1) / grid.Blocks)
 	s.bound += come
-	s.most = max(s.most, s.most+uint64(n))
+	s.most = saturated(s.most, uint64(n))
 	return s.add.Launch(st, grid, &p)
 }
 
@@ -337,6 +350,9 @@ func (s *top) enter(st *device.Stream, p *topPutParams) error {
 func (s *top) room(st *device.Stream, come int64) error {
 	if s.bound+come <= 2*s.part {
 		return nil
+	}
+	if err := device.Ahead(s.exports[topClear], s.put); err != nil {
+		return err
 	}
 	p := s.export(uint64(s.part), uint64(s.form.Counters))
 	if err := s.find(st, &p); err != nil {
@@ -369,6 +385,11 @@ func (s *top) over(st *device.Stream, kernel int, p *topExportParams) error {
 
 // find queues the search for the count with the export's rank.
 func (s *top) find(st *device.Stream, p *topExportParams) error {
+	for _, k := range s.exports[:topClear] { // beside one another
+		if err := device.Ahead(k); err != nil {
+			return err
+		}
+	}
 	one := s.frame.Grid(1, 1)
 	if err := s.exports[topBegin].Launch(st, one, p); err != nil {
 		return err
@@ -522,11 +543,7 @@ func (s *top) take(e entries, added, less uint64) error {
 		}
 		defer from.Done()
 		counts := device.View[uint64](from.Mem, int(room), len(e.counts))
-		if most, over := bits.Add64(s.most, added, 0); over == 0 {
-			s.most = most
-		} else {
-			s.most = math.MaxUint64
-		}
+		s.most = saturated(s.most, added)
 		return frame.InTurn(
 			func() error { return from.Mem.Slice(0, len(e.keys)).Write(st, e.keys) },
 			func() error { return counts.Write(st, e.counts) },
