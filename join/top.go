@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,7 +21,9 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/extensions"
 	"github.com/google/uuid"
 
+	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/unique"
+	"github.com/warpmap/warpmap/sketch"
 )
 
 // TopOptions say which values Top tells.
@@ -27,6 +31,8 @@ type TopOptions struct {
 	ColumnOptions
 	N      int  // how many, 1 and more
 	Approx bool // keep the counts of the most frequent values alone
+	// Device, with Approx, counts values that are numbers or dates: see sketch.Top. nil: cores do.
+	Device *device.Device
 }
 
 // TopValue is a value and how often it came.
@@ -42,8 +48,9 @@ type TopSummary struct {
 	Type   string     `json:"type"`  // of the column
 	Values []TopValue `json:"values"`
 	// Error says how much more often a value may have come than Count says; 0 where counts are exact.
-	Error int64   `json:"error"`
-	Total float64 `json:"total_seconds"`
+	Error  int64   `json:"error"`
+	Device string  `json:"device,omitempty"` // that has counted
+	Total  float64 `json:"total_seconds"`
 }
 
 // keptValues is how many values an estimate keeps; twice as many are there at times.
@@ -54,7 +61,8 @@ const keptValues = 1 << 20
 //
 // With Approx, Top keeps 2,097,152 values at most, by a Misra-Gries summary. Counts then are too low by Error at most,
 // which is less than a millionth of the rows. So every value is told, if N is large enough, that comes more often than
-// Error; and the counts are exact where no more distinct values came.
+// Error; and the counts are exact where no more distinct values came, or on a device half of that. A device takes
+// memory as sketch.Top says, for 1,048,576 counters.
 //
 // Errors: as those of Distinct; an *OptionError of N.
 func Top(ctx context.Context, o TopOptions) (TopSummary, error) {
@@ -66,34 +74,144 @@ func top(ctx context.Context, o TopOptions, kept int) (s TopSummary, err error) 
 	if o.N < 1 || o.N > kept {
 		return s, &OptionError{fmt.Sprintf("the %d most frequent values: want 1 to %d", o.N, kept)}
 	}
-	memory := cmp.Or(o.Memory, int64(min(machine(), 1<<62))/2)
-	var keys *unique.Keys
-	var less atomic.Uint64
-	c, err := o.scan(ctx, func(c *columnScan) error {
-		c.times, keys = true, unique.New(c.texts, true)
-		less.Store(0)
-		return nil
-	}, func(x *values) error {
-		keys.Add(x.words, x.at, x.times)
-		if o.Approx && keys.Len() > 2*int64(kept) {
-			less.Add(keys.Prune(kept))
+	var count tops
+	defer func() {
+		if count != nil {
+			err = cmp.Or(err, count.close())
 		}
-		if keys.Bytes() > memory {
-			return &TooManyError{keys.Len(), memory}
+	}()
+	c, err := o.scan(ctx, func(c *columnScan) (err error) {
+		c.times = true
+		if count != nil {
+			if err := count.close(); err != nil {
+				return err
+			}
 		}
-		return nil
-	})
+		count, err = o.counting(c, kept)
+		return err
+	}, func(x *values) error { return count.take(x) })
 	if err != nil {
 		return s, err
 	}
-	s = TopSummary{Rows: c.rows.Load(), Nulls: c.nulls.Load(), Type: c.field.Type.String(), Error: int64(less.Load()),
-		Values: []TopValue{}}
-	for _, v := range keys.Top(o.N, c.compare) {
+	s = TopSummary{Rows: c.rows.Load(), Nulls: c.nulls.Load(), Type: c.field.Type.String(), Values: []TopValue{}}
+	most, err := count.end(&s, o.N, c.compare)
+	if err != nil {
+		return TopSummary{}, err
+	}
+	for _, v := range most {
 		s.Values = append(s.Values, TopValue{c.shown(v), int64(v.Times)})
 	}
 	s.Total = time.Since(start).Seconds()
 	return s, nil
 }
+
+// tops counts values. end gives the n most frequent, of equal ones those that compare says.
+type tops interface {
+	take(x *values) error
+	end(s *TopSummary, n int, compare func(a, b unique.Count) int) ([]unique.Count, error)
+	close() error
+}
+
+// counting says where the values of a column are counted.
+func (o *TopOptions) counting(c *columnScan, kept int) (tops, error) {
+	if o.Approx && o.Device != nil && !c.texts {
+		t, err := sketch.NewTop[uint64](o.Device, sketch.TopOptions{Counters: kept})
+		if err != nil {
+			return nil, err
+		}
+		return &topsOnDevice{sketch: t, kept: kept, d: o.Device}, nil
+	}
+	memory := cmp.Or(o.Memory, int64(min(machine(), 1<<62))/2)
+	return &topsOnCores{keys: unique.New(c.texts, true), approx: o.Approx, kept: kept, memory: memory}, nil
+}
+
+// topsOnCores are all values, or a summary of them.
+type topsOnCores struct {
+	keys   *unique.Keys
+	approx bool
+	kept   int
+	memory int64
+	less   atomic.Uint64
+}
+
+func (t *topsOnCores) take(x *values) error {
+	t.keys.Add(x.words, x.at, x.times)
+	if t.approx && t.keys.Len() > 2*int64(t.kept) {
+		t.less.Add(t.keys.Prune(t.kept))
+	}
+	if t.keys.Bytes() > t.memory {
+		return &TooManyError{t.keys.Len(), t.memory}
+	}
+	return nil
+}
+
+func (t *topsOnCores) end(s *TopSummary, n int, compare func(a, b unique.Count) int) ([]unique.Count, error) {
+	s.Error = int64(t.less.Load())
+	return t.keys.Top(n, compare), nil
+}
+
+func (t *topsOnCores) close() error { return nil }
+
+// topsOnDevice are a sketch's.
+type topsOnDevice struct {
+	d      *device.Device
+	sketch *sketch.Top[uint64]
+	kept   int
+
+	lock          sync.Mutex
+	once          []uint64 // that wait until there are many: those of one row each, and others
+	often, counts []uint64
+}
+
+func (t *topsOnDevice) take(x *values) error {
+	t.lock.Lock()
+	defer t.lock.Unlock()
+	for i, w := range x.words {
+		if x.times == nil || x.times[i] == 1 { // which the sketch counts at a higher rate
+			t.once = append(t.once, w)
+		} else {
+			t.often, t.counts = append(t.often, w), append(t.counts, x.times[i])
+		}
+	}
+	if max(len(t.once), len(t.often)) < manyWords {
+		return nil
+	}
+	return t.flush()
+}
+
+func (t *topsOnDevice) flush() error {
+	err := cmp.Or(t.sketch.Add(t.once), t.sketch.AddCounts(t.often, t.counts))
+	t.once, t.often, t.counts = t.once[:0], t.often[:0], t.counts[:0]
+	return err
+}
+
+func (t *topsOnDevice) end(s *TopSummary, n int, compare func(a, b unique.Count) int) ([]unique.Count, error) {
+	if err := t.flush(); err != nil {
+		return nil, err
+	}
+	stats, err := t.sketch.Stats()
+	if err != nil {
+		return nil, err
+	}
+	s.Error, s.Device = int64(stats.Error), t.d.Info().Name
+	top, err := t.sketch.Top(min(n+1, t.kept))
+	if err == nil && len(top) > n && top[n].Count == top[n-1].Count {
+		top, err = t.sketch.Top(t.kept) // all that come as often as the last one
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := make([]unique.Count, len(top))
+	for i, x := range top {
+		out[i] = unique.Count{Word: x.Key, Times: x.Count}
+	}
+	slices.SortFunc(out, func(a, b unique.Count) int {
+		return cmp.Or(cmp.Compare(b.Times, a.Times), compare(a, b))
+	})
+	return out[:min(n, len(out))], nil
+}
+
+func (t *topsOnDevice) close() error { return t.sketch.Close() }
 
 // unsigned is a value as a number, where its type has no sign.
 func (c *columnScan) unsigned(word uint64) (n uint64, is bool) {

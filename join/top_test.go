@@ -17,12 +17,23 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/parquet"
 	"github.com/apache/arrow-go/v18/parquet/pqarrow"
+
+	"github.com/warpmap/warpmap/device"
 )
+
+func openCPU(t *testing.T) *device.Device {
+	d, err := device.Open("cpu")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return d
+}
 
 // The most frequent values of all types, in all formats, and how often each came, are what a Go map says.
 func TestTop(t *testing.T) {
 	dir, ctx, rows := t.TempDir(), context.Background(), 3000
-	columns := columnsOfAll(rows)
+	columns, d := columnsOfAll(rows), openCPU(t)
 	for _, suffix := range []string{"parquet", "arrow", "csv", "jsonl"} {
 		path := filepath.Join(dir, "a."+suffix)
 		write(t, path, reader(t, columns, 1700))
@@ -42,9 +53,9 @@ func TestTop(t *testing.T) {
 			slices.Sort(counts)
 			slices.Reverse(counts)
 			for _, n := range []int{1, 5, 100_000} {
-				for _, approx := range []bool{false, true} {
-					o := TopOptions{ColumnOptions{Inputs: []string{path}, Column: c.name}, n, approx}
-					s, err := Top(ctx, o)
+				for _, how := range []TopOptions{{}, {Approx: true}, {Approx: true, Device: d}} {
+					o := TopOptions{ColumnOptions{Inputs: []string{path}, Column: c.name}, n, how.Approx, how.Device}
+					s, err := top(ctx, o, max(n, 1<<12))
 					if err != nil || s.Rows != int64(rows) || s.Error != 0 || len(s.Values) != min(n, len(counts)) {
 						t.Fatalf("%d of %s of %s: %+v, %v, want %d", n, c.name, path, s, err, min(n, len(counts)))
 					}
@@ -148,10 +159,11 @@ func TestTopEstimates(t *testing.T) {
 	if err := os.WriteFile(path, []byte(text.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, column := range []string{"n", "s"} {
-		o := TopOptions{ColumnOptions{Inputs: []string{path}, Column: column, Threads: 2}, kept, true}
+	for column, d := range map[string]*device.Device{"n": nil, "s": nil, "n ": openCPU(t)} {
+		column = strings.TrimSpace(column)
+		o := TopOptions{ColumnOptions{Inputs: []string{path}, Column: column, Threads: 2}, kept, true, d}
 		s, err := top(context.Background(), o, kept)
-		if err != nil || s.Error <= 0 || s.Error > rows/(kept+1) || len(s.Values) > kept {
+		if err != nil || s.Error <= 0 && d == nil || s.Error > rows/(kept+1) || len(s.Values) > kept {
 			t.Fatalf("%s: an error of %d of %d rows, %d values, %v", column, s.Error, s.Rows, len(s.Values), err)
 		}
 		told := map[string]int64{}

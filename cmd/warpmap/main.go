@@ -109,13 +109,13 @@ func root() *cobra.Command {
 	cmd.PersistentFlags().Var(&size{new(int64)}, "device-memory",
 		"take no more of the device's memory than this, such as 2GB")
 	cmd.PersistentFlags().Bool("json", false, "print figures as JSON")
-	devices, gen, demo, launch, top := devicesCommand(), genCommand(), demoCommand(), launchCommand(), topCommand()
+	devices, gen, demo, launch := devicesCommand(), genCommand(), demoCommand(), launchCommand()
 	compile, version := compileCommand(), versionCommand()
-	onlyUses(uses{json: true}, devices, gen, version, top)
+	onlyUses(uses{json: true}, devices, gen, version)
 	onlyUses(uses{device: true}, demo, compile)
 	onlyUses(uses{}, launch)
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagError(err) })
-	cmd.AddCommand(devices, benchCommand(), tuneCommand(), demo, gen, joinCommand(), distinctCommand(), top,
+	cmd.AddCommand(devices, benchCommand(), tuneCommand(), demo, gen, joinCommand(), distinctCommand(), topCommand(),
 		launch, kmersCommand(), classifyCommand(), compile, version)
 	cmd.SetGlobalNormalizationFunc(spelled)
 	ranErrors(cmd)

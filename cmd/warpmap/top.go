@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/join"
 )
 
@@ -22,7 +23,8 @@ come equally often are in their own order. Nulls count for none.
 It is exact, on the cores of the CPU, and takes memory for each distinct value; where they take more than --memory, it
 ends with an error. With --approx it keeps the counts of two million values at most. A value then came as often as it
 says at least, and more often by "error" at most, which --json tells: it is less than a millionth of the rows, and 0
-where no more than two million distinct values came. No value that came more often than that is lost.
+where no more than a million distinct values came. No value that came more often than that is lost. Standard error
+tells the error of counts that are not exact. Where there is a GPU, it counts values that are no texts.
 
 FILE is as in "warpmap distinct". The output is CSV on standard output: the column, and count.`,
 		Example: `  warpmap top lineitem.parquet --column l_partkey -k 100
@@ -43,6 +45,14 @@ FILE is as in "warpmap distinct". The output is CSV on standard output: the colu
 			}
 			defer undo()
 			hush(cmd, c.quiet)
+			if o.Approx {
+				if o.Device, err = gpuIfAny(cmd); err != nil {
+					return err
+				}
+				if o.Device != nil {
+					defer o.Device.Close()
+				}
+			}
 			bar := newProgress(cmd.ErrOrStderr())
 			defer bar.clear()
 			o.ColumnOptions = c.o
@@ -52,6 +62,9 @@ FILE is as in "warpmap distinct". The output is CSV on standard output: the colu
 				return err
 			}
 			bar.clear()
+			if s.Error > 0 {
+				fmt.Fprintf(cmd.ErrOrStderr(), "counts are too low by %d of %d rows at most\n", s.Error, s.Rows)
+			}
 			if jsonFlag(cmd) {
 				return printJSON(cmd.OutOrStdout(), s)
 			}
@@ -68,4 +81,23 @@ FILE is as in "warpmap distinct". The output is CSV on standard output: the colu
 	cmd.Flags().IntVarP(&o.N, "most", "k", 10, "how many values")
 	cmd.Flags().BoolVar(&o.Approx, "approx", false, "keep the most frequent values alone, from bounded memory")
 	return cmd
+}
+
+// gpuIfAny opens the GPU that --device names, or none where that leaves us the CPU, whose cores count without a device.
+func gpuIfAny(cmd *cobra.Command) (*device.Device, error) {
+	name, err := cmd.Flags().GetString("device")
+	if err != nil || name == "cpu" {
+		return nil, err
+	}
+	d, err := openNamed(cmd, name)
+	if err != nil {
+		return nil, err
+	}
+	if !d.Info().CUDA() {
+		return nil, d.Close()
+	}
+	if name == "auto" {
+		fmt.Fprintln(cmd.ErrOrStderr(), chosen(d, ""))
+	}
+	return d, nil
 }

@@ -9,6 +9,8 @@ var formats = map[string]string{
 	"warpcore.NewFilterOf":            "warpcore/FuzzFilterForm",
 	"cuckoo.NewOf":                    "cuckoo/FuzzForm",
 	"sketch.ofForm":                   "sketch/FuzzForm sketch/FuzzLoad",
+	"sketch.countMinOf":               "sketch/FuzzCountMinForm sketch/FuzzLoadCountMin",
+	"sketch.topOf":                    "sketch/FuzzTopForm sketch/FuzzLoadTop sketch/FuzzTopWords",
 	"genome/kmers.head":               "genome/kmers/FuzzFile genome/kmers/FuzzPart genome/kmers/FuzzPlainPart",
 	"genome/kmers.readCounted":        "genome/kmers/FuzzPlainPart",
 	"genome/classify.describe":        "genome/classify/FuzzDatabaseFile genome/classify/FuzzDatabaseContent",

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/warpmap/warpmap/internal/bench"
 	"github.com/warpmap/warpmap/internal/bench/benchtest"
 	"github.com/warpmap/warpmap/internal/bench/library"
 	"github.com/warpmap/warpmap/internal/testenv"
@@ -65,4 +66,17 @@ func TestSketch(t *testing.T) {
 		benchtest.AtLeast(t, "GB/s", at("GB/s"), 1e-6)
 		benchtest.AtLeast(t, "expected", at("expected %"), 0.2)
 	}))
+}
+
+// Each stream and width has a row for each sketch, which is within its bound.
+func TestHot(t *testing.T) {
+	fig := benchtest.Rows(t, library.Studies, "library/hot", 20_000, 2*3*6, func(at func(string) any) {
+		benchtest.AtLeast(t, "G/s", at("G/s"), 1e-6)
+		benchtest.AtLeast(t, "MiB", at("MiB"), 1e-3)
+		off, _ := bench.Number(at("error ppm"))
+		if bound, _ := bench.Number(at("bound ppm")); off > bound {
+			t.Errorf("%v of %v: an error of %v, and a bound of %v", at("sketch"), at("stream"), off, bound)
+		}
+	})
+	benchtest.Draw(t, fig)
 }

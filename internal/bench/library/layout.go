@@ -24,3 +24,35 @@ func agingProgram() *device.Program {
 	return &device.Program{Name: "library aging", Files: []device.File{{Name: "aging.cu", Text: agingCU}},
 		Layouts: []any{agingParams{}}}
 }
+
+//go:embed hot.cu
+var hotCU string
+
+// hotParams are the parameters of the kernels that make streams of which some keys come often, and that check what is
+// said of these. Keys have ranks.
+type hotParams struct {
+	Keys     uint64 // u32 or u64, N of them
+	Came     uint64 // u32 of each rank: how often it came
+	Shares   uint64 // u64 of each segment of ranks: the share of all keys that comes before it, times 2⁶⁴
+	Firsts   uint64 // u64 of each segment: its first rank; and behind them how many ranks there are
+	Segments uint64
+	Seed     uint64
+	First, N uint64
+
+	Least, Most  uint64 // u64 of each key; Least may be 0
+	Bound, Often uint64
+	Told         uint64 // three u64: see check
+}
+
+// A rank times hotFactor is its key, and that times hotInverse the rank, modulo 2³² and 2⁶⁴.
+const (
+	hotFactor  = 0x9e3779b97f4a7c15
+	hotInverse = 0xf1de83e19937733d
+)
+
+func hotProgram() *device.Program {
+	return &device.Program{Name: "library hot", Files: []device.File{{Name: "hot.cu", Text: hotCU}},
+		Defines: []device.Define{{Name: "HOT_FACTOR", Value: "0x9e3779b97f4a7c15ull"},
+			{Name: "HOT_INVERSE", Value: "0xf1de83e19937733dull"}},
+		Layouts: []any{hotParams{}}}
+}
