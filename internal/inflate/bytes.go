@@ -3,10 +3,10 @@ package inflate
 import "encoding/binary"
 
 // What the fast loops need at each turn: two loads of eight bytes of in, and room for nine literals and the longest
-// match, whose copy may write 15 bytes too many.
+// match, whose copy may write 31 bytes too many.
 const (
 	turnIn  = 16
-	turnOut = 9 + 258 + 16
+	turnOut = 9 + 258 + 32
 )
 
 // bytes decodes into text[p:], until the block ends or it must stop, and gives where the text ends then. Matches reach
@@ -149,18 +149,24 @@ func (d *decoder) manyBytes(text []byte, p, from int) int {
 	return p
 }
 
-// copyBytes copies a match to text[p:]. It may write 15 bytes behind it.
+// copyBytes copies a match to text[p:]. It may write 31 bytes behind it.
 func copyBytes(text []byte, p, distance, length int) {
 	end := p + length
-	if distance < 8 {
-		if distance == 1 {
-			w := uint64(text[p-1]) * 0x0101010101010101
-			for ; p < end; p += 8 {
-				binary.LittleEndian.PutUint64(text[p:], w)
-			}
-			return
+	switch {
+	case distance >= 16: // most matches of letters are no longer than 32
+		copy16(text, p, p-distance)
+		copy16(text, p+16, p+16-distance)
+		for p += 32; p < end; p += 16 {
+			copy16(text, p, p-distance)
 		}
-		// What is repeated is repeated at a multiple of its length, too.
+		return
+	case distance == 1:
+		w := uint64(text[p-1]) * 0x0101010101010101
+		for ; p < end; p += 8 {
+			binary.LittleEndian.PutUint64(text[p:], w)
+		}
+		return
+	case distance < 8: // what is repeated is repeated at a multiple of its length, too
 		wide := distance * (7/distance + 1)
 		for i := range wide {
 			text[p+i] = text[p+i-distance]
@@ -171,3 +177,6 @@ func copyBytes(text []byte, p, distance, length int) {
 		binary.LittleEndian.PutUint64(text[p:], binary.LittleEndian.Uint64(text[p-distance:]))
 	}
 }
+
+// copy16 copies 16 bytes, in a load and a store.
+func copy16(text []byte, to, from int) { *(*[16]byte)(text[to:]) = *(*[16]byte)(text[from:]) }

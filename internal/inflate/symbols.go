@@ -153,7 +153,13 @@ func (d *decoder) manySymbols(to []byte, p int) int {
 			low = p - distance
 		}
 		end := p + length*symbolBytes
-		if distance >= 8 {
+		if distance >= 16 {
+			copy16(to, p, p-distance)
+			copy16(to, p+16, p+16-distance)
+			for p += 32; p < end; p += 16 {
+				copy16(to, p, p-distance)
+			}
+		} else if distance >= 8 {
 			for ; p < end; p += 8 {
 				binary.LittleEndian.PutUint64(to[p:], binary.LittleEndian.Uint64(to[p-distance:]))
 			}
