@@ -4,7 +4,8 @@
 //
 // A name is a file, a pattern, a folder, or "-" for standard input (Expand). An input that can be read only once, such
 // as a pipe, may be named once (Once). The first bytes of a text tell how it is packed, whatever its name says. NewText
-// unpacks gzip, zstd, and BGZF. It unpacks the members of BGZF beside one another, and other gzip data in pieces:
+// unpacks gzip, zstd, and BGZF. It unpacks the members of BGZF and the frames of zstd beside one another, and other
+// gzip data in pieces:
 //
 //	cut      reads pieces of 512 KiB, in order
 //	workers  decode a piece each, without the text before it (inflate.Chunk)

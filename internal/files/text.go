@@ -26,11 +26,11 @@ const (
 type Unpacking struct {
 	// Bounded is for inputs that nobody vouches for: windows of zstd have at most 8 MiB, not 128.
 	Bounded bool
-	Threads int // how many threads unpack zstd; 0 for one
-	// Work bounds the goroutines that unpack gzip data: each takes a place in it. Ahead is how many members of BGZF,
-	// 32 at a time, may be ahead of the reader, or how many pieces of other gzip data, which take about 10 MiB each.
-	// Without Work, and with few places but for BGZF, the data is unpacked in a row. If the input is closed, a Read of
-	// it that waits must end.
+	Threads int // how many threads unpack a long frame of zstd; 0 for one
+	// Work bounds the goroutines that unpack gzip data, and frames of zstd: each takes a place in it. Ahead is how
+	// many members of BGZF, 32 at a time, may be ahead of the reader, or how many pieces of other gzip data or frames,
+	// which take about 10 MiB each. Without Work, and with few places but for BGZF, the data is unpacked in a row. If
+	// the input is closed, a Read of it that waits must end.
 	Work  chan struct{}
 	Ahead int
 }
@@ -66,6 +66,8 @@ func NewText(from io.ReadCloser, u Unpacking) (*Text, error) {
 		d := []zstd.DOption{zstd.WithDecoderConcurrency(max(1, u.Threads)), zstd.WithDecoderMaxWindow(mostWindow)}
 		if u.Bounded {
 			d = append(d, zstd.WithDecoderMaxWindow(boundedWindow), zstd.WithDecoderLowmem(true))
+		} else if cap(u.Work) > 1 {
+			return t.frames(b, u, d)
 		}
 		z, err := zstd.NewReader(b, d...)
 		if err != nil {
@@ -93,12 +95,28 @@ func NewText(from io.ReadCloser, u Unpacking) (*Text, error) {
 	return t, nil
 }
 
+// frames has t unpack frames of zstd beside one another.
+func (t *Text) frames(b *bufio.Reader, u Unpacking, row []zstd.DOption) (*Text, error) {
+	input := t.close
+	f, stop, wait, err := unpackFrames(b, u.Ahead, u.Work, row)
+	if err != nil {
+		input()
+		return nil, err
+	}
+	t.from, t.close = f, func() error {
+		defer wait()
+		stop()
+		return input()
+	}
+	return t, nil
+}
+
 // PackingOf tells how a text with these first bytes is packed: gzip, zstd, or not at all. Four bytes are enough.
 func PackingOf(first []byte) string {
 	switch {
 	case bytes.HasPrefix(first, []byte{0x1f, 0x8b}):
 		return "gzip"
-	case bytes.HasPrefix(first, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+	case bytes.HasPrefix(first, []byte{0x28, 0xb5, 0x2f, 0xfd}), isSkipped(first):
 		return "zstd"
 	}
 	return ""

@@ -153,19 +153,7 @@ func (d *decoder) manySymbols(to []byte, p int) int {
 			low = p - distance
 		}
 		end := p + length*symbolBytes
-		if distance >= 16 {
-			copy16(to, p, p-distance)
-			copy16(to, p+16, p+16-distance)
-			for p += 32; p < end; p += 16 {
-				copy16(to, p, p-distance)
-			}
-		} else if distance >= 8 {
-			for ; p < end; p += 8 {
-				binary.LittleEndian.PutUint64(to[p:], binary.LittleEndian.Uint64(to[p-distance:]))
-			}
-		} else {
-			copySymbols(to, p, distance, end)
-		}
+		copySymbols(to, p, distance, end)
 		p = end
 		stopped = at*8 - int(n)
 	}
@@ -179,14 +167,25 @@ func spread(e uint32) uint64 {
 	return x&0xff | x&0xff00<<8 | x&0xff0000<<16
 }
 
-// copySymbols copies a match of one, two or three symbols that are repeated up to end. It may write 30 bytes behind it.
+// copySymbols copies a match to to[p:end]. It may write 31 bytes behind it.
 func copySymbols(to []byte, p, distance, end int) {
-	wide := distance * (7/distance + 1)
-	for i := 0; i < wide; i += symbolBytes {
-		binary.LittleEndian.PutUint16(to[p+i:], binary.LittleEndian.Uint16(to[p+i-distance:]))
+	if distance >= 16 {
+		copy16(to, p, p-distance)
+		copy16(to, p+16, p+16-distance)
+		for p += 32; p < end; p += 16 {
+			copy16(to, p, p-distance)
+		}
+		return
 	}
-	for p += wide; p < end; p += 8 {
-		binary.LittleEndian.PutUint64(to[p:], binary.LittleEndian.Uint64(to[p-wide:]))
+	if distance < 8 {
+		wide := distance * (7/distance + 1)
+		for i := 0; i < wide; i += symbolBytes {
+			binary.LittleEndian.PutUint16(to[p+i:], binary.LittleEndian.Uint16(to[p+i-distance:]))
+		}
+		p, distance = p+wide, wide
+	}
+	for ; p < end; p += 8 {
+		binary.LittleEndian.PutUint64(to[p:], binary.LittleEndian.Uint64(to[p-distance:]))
 	}
 }
 
