@@ -65,6 +65,9 @@ func ofSequences(path string) bool {
 	return slices.Contains(suffixes, filepath.Ext(name))
 }
 
+// zstdThreads unpack zstd at most: of one frame three steps go on beside one another.
+const zstdThreads = 4
+
 // open opens an input.
 func (s *stream) open(in *input) (f *source, err error) {
 	f = &source{s: s, in: in, want: s.o.BlockBytes}
@@ -88,6 +91,7 @@ func (s *stream) open(in *input) (f *source, err error) {
 		from = file
 		// What others opened, and standard input, may not be read and closed at once.
 		unpack.Work, unpack.Ahead = s.unpack, 2*s.ahead
+		unpack.Threads = min(zstdThreads, s.o.Threads)
 	}
 	if err != nil {
 		return nil, err

@@ -120,7 +120,6 @@ type parser struct {
 	base    int // where the letters of the block begin
 	skip    bool
 	broken  int64
-	zeros   bool // there are zero bytes
 
 	from  *texts // gives lists
 	lists *lists // that names and records are of
@@ -160,6 +159,17 @@ func (p *parser) next() ([]byte, bool) {
 	return line, true
 }
 
+// plus is next for a line that is mostly a plus alone.
+func (p *parser) plus() ([]byte, bool) {
+	if p.at+2 > len(p.text) || p.text[p.at] != '+' || p.text[p.at+1] != '\n' {
+		return p.next()
+	}
+	p.pass()
+	p.at += 2
+	p.line++
+	return p.text[p.at-2 : p.at-1], true
+}
+
 // begin begins a record.
 func (p *parser) begin(name []byte) {
 	if n := len(p.records); n == cap(p.records) { // no more than a block can have
@@ -181,9 +191,6 @@ func (p *parser) end() {
 // parse makes a block of records, of the whole text unless it has more than p.most. The line of an error is counted
 // from the text's first.
 func (p *parser) parse(f format) error {
-	if p.at == 0 {
-		p.zeros = bytes.IndexByte(p.text, 0) >= 0
-	}
 	from := p.at
 	p.lists, p.base = p.from.list(len(p.text)-from, p.most), p.to
 	p.names, p.records = p.lists.names[:0], p.lists.records[:0]
@@ -268,7 +275,7 @@ func (p *parser) fasta() error {
 // wrongHeader tells what is wrong with a header of FASTA.
 func (p *parser) wrongHeader(line []byte) error {
 	switch {
-	case p.zeros && bytes.IndexByte(line, 0) >= 0:
+	case bytes.IndexByte(line, 0) >= 0:
 		return errZero
 	case bytes.IndexByte(line, '\r') >= 0:
 		return errReturn
@@ -327,7 +334,7 @@ func (p *parser) read(header []byte) *InputError {
 		return at(first, "the input ends within a record of FASTQ")
 	}
 	lettersLine := p.line
-	plus, more := p.next()
+	plus, more := p.plus()
 	switch {
 	case !more:
 		return at(first, "the input ends within a record of FASTQ")
@@ -341,10 +348,13 @@ func (p *parser) read(header []byte) *InputError {
 	switch {
 	case len(quality) != len(letters):
 		return at(p.line, "%d qualities for %d letters", len(quality), len(letters))
-	case p.zeros && (bytes.IndexByte(letters, 0) >= 0 || bytes.IndexByte(header, 0) >= 0):
+	case bytes.IndexByte(header, 0) >= 0:
 		return at(first, "%w", errZero)
 	}
 	if wrong := wrongLetters(letters); wrong != nil {
+		if bytes.IndexByte(letters, 0) >= 0 {
+			return at(first, "%w", errZero)
+		}
 		return at(lettersLine, "%w", wrong)
 	}
 	p.begin(header[1:])

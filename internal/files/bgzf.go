@@ -2,17 +2,15 @@ package files
 
 import (
 	"bufio"
-	"bytes"
+	"compress/gzip"
 	"encoding/binary"
 	"hash/crc32"
 	"io"
 	"slices"
 	"sync"
 
-	"github.com/klauspost/compress/flate"
-	"github.com/klauspost/compress/gzip"
-
 	"github.com/warpmap/warpmap/internal/crash"
+	"github.com/warpmap/warpmap/internal/inflate"
 )
 
 // BGZF (SAM specification, section 4.1) is gzip in members of 64 KiB of text or less, each of which says in its header
@@ -134,7 +132,7 @@ func (m *members) cut() bool {
 func (m *members) add(j *memberJob) bool {
 	n := peekMember(m.from)
 	if n == 0 {
-		j.rest = &gzipText{from: m.from} // or the end, or what cannot be read
+		j.rest = newRow(m.from) // or the end, or what cannot be read
 		return false
 	}
 	from := len(j.packed)
@@ -156,44 +154,32 @@ func (m *members) add(j *memberJob) bool {
 // memberJobs are those that were read, for their memory.
 var memberJobs = sync.Pool{New: func() any { return new(memberJob) }}
 
-var inflaters = sync.Pool{New: func() any { return flate.NewReader(bytes.NewReader(nil)) }}
+var inflaters = sync.Pool{New: func() any { return new(inflate.Whole) }}
 
 // unpack unpacks the members up to the first that is broken.
 func (j *memberJob) unpack() error {
-	inflater := inflaters.Get().(io.Reader)
+	inflater := inflaters.Get().(*inflate.Whole)
 	defer inflaters.Put(inflater)
-	j.text = slices.Grow(j.text, j.length)
+	j.text = slices.Grow(j.text, j.length+inflate.Slack)
 	from := 0
 	for _, end := range j.ends {
 		x := j.packed[from:end]
 		from = end
 		tail := x[len(x)-memberTail:]
-		n := int(binary.LittleEndian.Uint32(tail[4:]))
-		data := bytes.NewReader(x[memberHead+int(binary.LittleEndian.Uint16(x[10:])) : len(x)-memberTail])
-		if err := inflater.(flate.Resetter).Reset(data, nil); err != nil {
-			return err
-		}
+		data := x[memberHead+int(binary.LittleEndian.Uint16(x[10:])) : len(x)-memberTail]
 		at := len(j.text)
-		text := j.text[at : at+n]
-		if _, err := io.ReadFull(inflater, text); err != nil {
-			return broken(err)
-		}
-		var more [1]byte
-		if extra, err := inflater.Read(more[:]); extra > 0 || err != io.EOF || data.Len() > 0 ||
-			crc32.ChecksumIEEE(text) != binary.LittleEndian.Uint32(tail) {
+		to := at + int(binary.LittleEndian.Uint32(tail[4:]))
+		switch err := inflater.Unpack(j.text[at:to+inflate.Slack], data); {
+		case err == inflate.ErrLength:
+			return gzip.ErrChecksum
+		case err != nil:
+			return err
+		case crc32.ChecksumIEEE(j.text[at:to]) != binary.LittleEndian.Uint32(tail):
 			return gzip.ErrChecksum
 		}
-		j.text = j.text[:at+n]
+		j.text = j.text[:to]
 	}
 	return nil
-}
-
-// broken is the error of a member that ends before its text: the file may well be whole.
-func broken(err error) error {
-	if err == io.EOF || err == io.ErrUnexpectedEOF {
-		return gzip.ErrChecksum
-	}
-	return err
 }
 
 func (m *members) Read(to []byte) (int, error) {

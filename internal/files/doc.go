@@ -4,7 +4,21 @@
 //
 // A name is a file, a pattern, a folder, or "-" for standard input (Expand). An input that can be read only once, such
 // as a pipe, may be named once (Once). The first bytes of a text tell how it is packed, whatever its name says. NewText
-// unpacks gzip, zstd, and BGZF, whose members it unpacks beside one another.
+// unpacks gzip, zstd, and BGZF. It unpacks the members of BGZF and the frames of zstd beside one another, and other
+// gzip data in pieces:
+//
+//	cut      reads pieces of 512 KiB, in order
+//	workers  decode a piece each, without the text before it (inflate.Chunk)
+//	join     goes from piece to piece, and decodes what the workers could not (inflate.Sequence)
+//	workers  put in the text before
+//	Read     gives the text in order, and checks its sums
+//
+// What holds there:
+//
+//   - A piece, its chunk and its text are one of so many that are held; who read the text gives the place back. So
+//     memory is bounded, and nobody waits for one that waits for him.
+//   - A goroutine that waits, also waits for the end: Close stops all, and returns when they are gone.
+//   - The text and the error are those of the data unpacked in a row.
 //
 // # Outputs
 //

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 
-	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 )
 
@@ -27,10 +26,11 @@ const (
 type Unpacking struct {
 	// Bounded is for inputs that nobody vouches for: windows of zstd have at most 8 MiB, not 128.
 	Bounded bool
-	Threads int // how many threads unpack zstd; 0 for one
-	// Work bounds the goroutines that unpack members of BGZF: each takes a place in it. Ahead is how many jobs may be
-	// ahead of the reader. Without Work, one member after the other is unpacked. If the input is closed, a Read of it
-	// that waits must end.
+	Threads int // how many threads unpack a long frame of zstd; 0 for one
+	// Work bounds the goroutines that unpack gzip data, and frames of zstd: each takes a place in it. Ahead is how
+	// many members of BGZF, 32 at a time, may be ahead of the reader, or how many pieces of other gzip data or frames,
+	// which take about 10 MiB each. Without Work, and with few places but for BGZF, the data is unpacked in a row. If
+	// the input is closed, a Read of it that waits must end.
 	Work  chan struct{}
 	Ahead int
 }
@@ -66,6 +66,8 @@ func NewText(from io.ReadCloser, u Unpacking) (*Text, error) {
 		d := []zstd.DOption{zstd.WithDecoderConcurrency(max(1, u.Threads)), zstd.WithDecoderMaxWindow(mostWindow)}
 		if u.Bounded {
 			d = append(d, zstd.WithDecoderMaxWindow(boundedWindow), zstd.WithDecoderLowmem(true))
+		} else if cap(u.Work) > 1 {
+			return t.frames(b, u, d)
 		}
 		z, err := zstd.NewReader(b, d...)
 		if err != nil {
@@ -80,8 +82,31 @@ func NewText(from io.ReadCloser, u Unpacking) (*Text, error) {
 			stop()
 			return from.Close()
 		}
+	case t.Packing == "gzip" && cap(u.Work) > fewWorkers:
+		g, stop, wait := newGunzip(b, pieceBytes, max(2, u.Ahead), u.Work)
+		t.from, t.close = g, func() error {
+			defer wait()
+			stop()
+			return from.Close()
+		}
 	case t.Packing == "gzip":
-		t.from = &gzipText{from: b}
+		t.from = newRow(b)
+	}
+	return t, nil
+}
+
+// frames has t unpack frames of zstd beside one another.
+func (t *Text) frames(b *bufio.Reader, u Unpacking, row []zstd.DOption) (*Text, error) {
+	input := t.close
+	f, stop, wait, err := unpackFrames(b, u.Ahead, u.Work, row)
+	if err != nil {
+		input()
+		return nil, err
+	}
+	t.from, t.close = f, func() error {
+		defer wait()
+		stop()
+		return input()
 	}
 	return t, nil
 }
@@ -91,7 +116,7 @@ func PackingOf(first []byte) string {
 	switch {
 	case bytes.HasPrefix(first, []byte{0x1f, 0x8b}):
 		return "gzip"
-	case bytes.HasPrefix(first, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+	case bytes.HasPrefix(first, []byte{0x28, 0xb5, 0x2f, 0xfd}), isSkipped(first):
 		return "zstd"
 	}
 	return ""
@@ -129,57 +154,4 @@ func (t *Text) broken(err error) error {
 			"unpack it, as with zstd -d --long=31, or pack it anew: %w", err)
 	}
 	return fmt.Errorf("%s data that cannot be unpacked: %w", t.Packing, err)
-}
-
-// gzipText is the text of gzip's members in a row. Zeros behind the last are no more than room that a tape or a disk
-// had, as gzip has it.
-type gzipText struct {
-	from *bufio.Reader
-	z    *gzip.Reader
-	in   bool // a member
-}
-
-// errBehind is what stands behind gzip data and is none.
-var errBehind = errors.New("other data stands behind it: cut that off")
-
-func (g *gzipText) Read(to []byte) (int, error) {
-	for {
-		if !g.in {
-			if err := g.next(); err != nil {
-				return 0, err
-			}
-		}
-		n, err := g.z.Read(to)
-		if err != io.EOF {
-			return n, err
-		}
-		if g.in = false; n > 0 {
-			return n, nil
-		}
-	}
-}
-
-// next begins the next member.
-func (g *gzipText) next() error {
-	head, err := g.from.Peek(1)
-	for ; err == nil && head[0] == 0; head, err = g.from.Peek(1) {
-		g.from.Discard(1)
-	}
-	if err != nil {
-		return err
-	}
-	if more, err := g.from.Peek(2); head[0] != 0x1f || err == nil && PackingOf(more) != "gzip" {
-		return errBehind
-	}
-	if g.z == nil {
-		g.z = new(gzip.Reader)
-	}
-	if err := g.z.Reset(g.from); err == io.EOF { // within the header: something is there
-		return io.ErrUnexpectedEOF
-	} else if err != nil {
-		return err
-	}
-	g.z.Multistream(false)
-	g.in = true
-	return nil
 }

@@ -24,7 +24,8 @@ func TestText(t *testing.T) {
 		pack          func(string) string
 	}{{"plain", "", plain}, {"gzip", "gzip", gzipped}, {"zstd", "zstd", packed}, {"BGZF", "gzip", members}} {
 		for _, text := range []string{text, "ACGT", ""} {
-			for _, u := range []Unpacking{{}, {Threads: 2}, {Bounded: true}, {Work: make(chan struct{}, 2), Ahead: 2}} {
+			for _, u := range []Unpacking{{}, {Threads: 2}, {Bounded: true}, {Work: make(chan struct{}, 2), Ahead: 2},
+				{Work: make(chan struct{}, 4), Ahead: 2}} {
 				for behind, want := range map[string]string{"": "", "\x00\x00": "",
 					"more": "other data stands behind it"} {
 					if c.packing != "gzip" && behind != "" {

@@ -152,7 +152,7 @@ func rank(pkg string, families []string) int {
 		return 0
 	case pkg == "internal/quick", pkg == "internal/witness", pkg == "internal/planted", pkg == "internal/faults": // what tests ask of device
 		return 0
-	case pkg == "internal/crash":
+	case pkg == "internal/crash", pkg == "internal/inflate":
 		return 0
 	case top == "device" || top == "internal" || strings.HasPrefix(pkg, "shard/internal/"):
 		return 1

@@ -70,6 +70,9 @@ func bounded(t testing.TB, most uint64, longest time.Duration, do func()) {
 	}
 }
 
+// CPUTime is how long this process has computed so far, on all cores.
+func CPUTime() time.Duration { return cpuTime() }
+
 // allocated is how many bytes of Go's memory this process has ever taken.
 func allocated() uint64 {
 	s := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
