@@ -6,6 +6,8 @@ package rules
 var formats = map[string]string{
 	// Files of tables, of counts, and databases.
 	"table/snapshot.header":           "table/snapshot/FuzzHeader table/snapshot/FuzzLoad table/snapshot/FuzzSealed",
+	"table/snapshot.Cache":            "cache/FuzzSnapshot",
+	"..LoadCache":                     "cache/FuzzSnapshot, which takes the same apart",
 	"warpcore.NewFilterOf":            "warpcore/FuzzFilterForm",
 	"cuckoo.NewOf":                    "cuckoo/FuzzForm",
 	"sketch.ofForm":                   "sketch/FuzzForm sketch/FuzzLoad",
