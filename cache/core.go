@@ -84,6 +84,8 @@ func (o *Options) complete(cfg *config) (buckets int64, err error) {
 	switch {
 	case o.Policy < LRU || o.Policy > Scored:
 		return 0, fmt.Errorf("cache: %v is no policy (want LRU, LFU, Aged or Scored)", o.Policy)
+	case o.Score != "" && o.Policy != Scored:
+		return 0, fmt.Errorf("cache: a Score for a cache with the policy %v (want Scored)", o.Policy)
 	case o.TimeToLive < 0:
 		return 0, fmt.Errorf("cache: a time to live of %v (want 0 or more)", o.TimeToLive)
 	case o.Hash < 0 || o.Hash > 3:
@@ -130,7 +132,7 @@ func (c *core) begin() error {
 	if c.opts.group == 0 {
 		c.opts.group = c.group(c.frame.Device.Info().CUDA())
 	}
-	if err := c.compile(); err != nil {
+	if err := errors.Join(c.compile(), c.compileScore()); err != nil {
 		return err
 	}
 	inBuckets := frame.Align(buckets * c.cfg.bucketBytes())
@@ -294,7 +296,10 @@ func (c *core) finding(quiet uint64) func(*device.Stream, frame.Rows) error {
 		if quiet == 0 {
 			p.Now = c.tick(b.N)
 		}
-		return c.kernel.find.Launch(st, c.grid(b.N), &p)
+		if err := c.kernel.find.Launch(st, c.grid(b.N), &p); err != nil {
+			return err
+		}
+		return c.rescore(st, &p)
 	}
 }
 
@@ -312,6 +317,11 @@ func (c *core) put(st *device.Stream, p putParams) error {
 		return err
 	}
 	p.Table, p.Now, p.Time, p.Life = c.t, c.tick(int64(p.N)), c.time(), uint64(ticksOf(c.opts.TimeToLive))
+	done, err := c.scored(st, &p)
+	if err != nil {
+		return err
+	}
+	defer done()
 	covered := uint64(c.cfg.covered(int64(c.t.Count)))
 	if covered == 0 || p.N < uint64(c.cfg.tile) || !c.loadCover() {
 		return c.kernel.put.Launch(st, c.grid(int64(p.N)), &p)
@@ -361,6 +371,9 @@ func (c *core) loadCover() bool {
 
 // checkScores says whether scores fit the policy.
 func (c *core) checkScores(given bool) error {
+	if given && c.opts.Score != "" {
+		return errors.New("cache: scores for a cache with Options.Score, which gives them (want none)")
+	}
 	if given && c.cfg.policy != Scored {
 		return fmt.Errorf("cache: scores for a cache with the policy %v (want Scored, or no scores)", c.cfg.policy)
 	}

@@ -97,6 +97,9 @@
 // it, and an insert into its bucket takes its slot before it would send another pair out. Sweep empties the slots of
 // all such pairs.
 //
+// Where an expression of the user's gives the scores (Options.Score), a kernel of its own computes those of a batch
+// before the batch is put, and new ones behind a look-up: see score.cu.
+//
 // The clock of a cache counts batches: look-ups that touch, and inserts. It has 32 bits. Shortly before they are used
 // up, all scores of an LRU cache are lowered by half of the clock, and so is the clock; what was not used since then
 // has the score 0. The counts of LFU end at 2³¹. In an Aged cache all are halved whenever ten keys a slot were looked

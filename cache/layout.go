@@ -199,6 +199,17 @@ type coverParams struct {
 	Seed    uint64
 }
 
+// scoreParams are the parameters of score. Values may be 0, and Scores, which the keys that are in get themselves then.
+type scoreParams struct {
+	Table  Table
+	Keys   uint64
+	Values uint64
+	Scores uint64
+	N      uint64
+	Now    uint64
+	Time   uint64 // in ticks
+}
+
 // mixedParams are the parameters of mixed: see frame.MixedRows. Ops may be 0: then Op is done to all keys. Results,
 // Status and Added may be 0.
 type mixedParams struct {
@@ -255,7 +266,8 @@ func defines() []device.Define {
 }
 
 func layouts() []any {
-	return []any{Table{}, Counters{}, findParams{}, putParams{}, coverParams{}, mixedParams{}, slotsParams{}}
+	return []any{Table{}, Counters{}, findParams{}, putParams{}, coverParams{}, mixedParams{}, slotsParams{},
+		scoreParams{}}
 }
 
 // widths tells the widths of keys and values.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/warpmap/warpmap/device"
@@ -51,6 +52,23 @@ type Options struct {
 	// Seed chooses the hash function. Zero means a random one, so that nobody can choose keys that collide.
 	Seed uint64
 
+	// Score, if it is not empty, is a CUDA C++ expression that gives the score of a pair, of a cache that is Scored:
+	// when the pair is put, and each time that a look-up finds it that is not quiet. It has the names
+	//
+	//	key    the key, a number of K; of a struct its bits
+	//	value  the value, if V has up to 8 bytes: the one that is put, or the one that was found
+	//	old    u32: the score of the pair before this batch, or behind the look-up before; 0 of a pair that is not there
+	//	time   u32: the number of this batch
+	//	hit    bool: the pair is there
+	//
+	// What it gives is cut off to a whole number from 0 to 2³²-1: "old + 1" counts uses, "time" makes an LRU cache, and
+	// "value * 100 + (hit ? 10 : 0)" something else. It runs for the rows of a batch in no order. As in all caches that
+	// are Scored, a new pair that is worth less than all others of its bucket does not go in. Such a cache has no Mixed,
+	// FindOrInsert or Update, and InsertScored takes no scores. Cost: that of compiling it, when the cache is made, and
+	// a second look-up for each row.
+	Score string
+
+	scoring     scoring
 	group, tile int // of tests: lanes that copy a value, and rows that are covered; else as the device
 }
 
@@ -64,13 +82,16 @@ type Cache[K, V any] struct{ handle }
 // steps of 4, or is struct{} for a cache of keys alone. Cost: filling the memory. The first call of a method on a machine
 // compiles its kernels.
 //
-// Errors: a GPU (errors.ErrUnsupported); K or V of another width, or with pointers or padding; options out of range;
+// Errors: a GPU (errors.ErrUnsupported); a Score that does not compile (*device.CompileError); K or V of another width, or with pointers or padding; options out of range;
 // *device.OutOfMemoryError. If kernels must be compiled: device.ErrNoCompiler (CPU device) or device.ErrNoNVRTC (GPU),
 // if there is nothing to compile them with. A compiler's own words, in a *device.CompileError, come from the method that needs the kernel.
 func New[K, V any](d *device.Device, o Options) (*Cache[K, V], error) {
 	cfg, err := widths[K, V]()
 	if err != nil {
 		return nil, err
+	}
+	if o.Score != "" {
+		o.scoring.header = scoreHeader(cfg, o.Score, reflect.TypeFor[K](), reflect.TypeFor[V]())
 	}
 	c, err := newCore(d, cfg, o)
 	if err != nil {

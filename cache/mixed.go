@@ -19,6 +19,9 @@ func _[K, V any](m *Cache[K, V]) table.Mixed[K, V] { return m }
 // Insert or Delete, and the fences that keep a look-up from seeing half of a change.
 func (m *Cache[K, V]) Mixed(ops []table.Op, keys []K, values, results []V, status []table.Status) error {
 	c := m.core
+	if err := c.noScore("Mixed"); err != nil {
+		return err
+	}
 	if c.cfg.valueBytes == 0 {
 		return frame.MixKeys(&c.frame, ops, keys, status, c.mix, c.size)
 	}
@@ -29,6 +32,9 @@ func (m *Cache[K, V]) Mixed(ops []table.Op, keys []K, values, results []V, statu
 func (m *Cache[K, V]) MixedOn(st *device.Stream, ops device.Slice[table.Op], keys device.Slice[K], values,
 	results device.Slice[V], status device.Slice[table.Status]) error {
 	c := m.core
+	if err := c.noScore("MixedOn"); err != nil {
+		return err
+	}
 	return frame.MixOn(&c.frame, st, ops, keys, m.given(values), frame.Optional(results), status, c.mix, c.size)
 }
 
@@ -39,6 +45,9 @@ func (m *Cache[K, V]) MixedOn(st *device.Stream, ops device.Slice[table.Op], key
 // the score 0; one that is refused gives its own value. out and values may be the same slice. Cost: that of Insert.
 func (m *Cache[K, V]) FindOrInsert(keys []K, values, out []V, added []bool) (int, error) {
 	c := m.core
+	if err := c.noScore("FindOrInsert"); err != nil {
+		return 0, err
+	}
 	return frame.FindOrInsert(&c.frame, keys, values, out, added, c.insertion(c.findOrInsert))
 }
 
@@ -46,6 +55,9 @@ func (m *Cache[K, V]) FindOrInsert(keys []K, values, out []V, added []bool) (int
 func (m *Cache[K, V]) FindOrInsertOn(st *device.Stream, keys device.Slice[K], values, out device.Slice[V],
 	added device.Slice[bool]) error {
 	c := m.core
+	if err := c.noScore("FindOrInsertOn"); err != nil {
+		return err
+	}
 	return frame.FindOrInsertOn(&c.frame, st, keys, m.given(values), m.given(out), added,
 		c.insertion(c.findOrInsert))
 }
@@ -56,6 +68,9 @@ func (m *Cache[K, V]) FindOrInsertOn(st *device.Stream, keys device.Slice[K], va
 // after the other.
 func (m *Cache[K, V]) Update(keys []K, values []V, with table.Combine) error {
 	c := m.core
+	if err := c.noScore("Update"); err != nil {
+		return err
+	}
 	return frame.Updating(&c.frame, keys, values, with, c.updating)
 }
 
@@ -63,6 +78,9 @@ func (m *Cache[K, V]) Update(keys []K, values []V, with table.Combine) error {
 func (m *Cache[K, V]) UpdateOn(st *device.Stream, keys device.Slice[K], values device.Slice[V],
 	with table.Combine) error {
 	c := m.core
+	if err := c.noScore("UpdateOn"); err != nil {
+		return err
+	}
 	return frame.UpdatingOn(&c.frame, st, keys, values, with, c.updating)
 }
 

@@ -35,6 +35,17 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 					c.cfg.tile = tileRows
 					_, err = device.CompileFor(arch, c.coverProgram())
 				}
+				if i < 3 && err == nil { // with a value that has a name, and without
+					p := c.program("cache_score", scoreCU)
+					p.Files = append(p.Files, scoreHeader(c.cfg, "time + old", reflect.TypeFor[uint64](), reflect.TypeFor[int32]()))
+					if w == [2]int{8, 8} {
+						p.Files[len(p.Files)-1] = scoreHeader(c.cfg, "value + key", reflect.TypeFor[uint64](),
+							reflect.TypeFor[float64]())
+					}
+					if w[0] == 8 {
+						_, err = device.CompileFor(arch, p)
+					}
+				}
 				if errors.Is(err, device.ErrNoNVRTC) {
 					testenv.RequireNVRTC(t, err)
 				}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 	"unsafe"
 
@@ -35,15 +36,30 @@ type Saved struct {
 func (h *handle) Saved() Saved {
 	c := h.core
 	tick := c.time()
-	return Saved{Policy: c.cfg.policy.String(), Lives: c.cfg.expires, Time: c.now(), tick: tick}
+	return Saved{Policy: c.policyName(), Lives: c.cfg.expires, Time: c.now(), tick: tick}
+}
+
+// policyName is what a file says of the policy.
+func (c *core) policyName() string { return c.opts.policyName() }
+
+func (o *Options) policyName() string {
+	if o.Score != "" {
+		return o.Policy.String() + " by " + o.Score
+	}
+	return o.Policy.String()
 }
 
 // For gives the options as a cache needs them that is to have the records of another: with its policy, and with Lives if
-// its pairs end. Errors: a policy that there is not.
+// its pairs end. A Score is never taken from a file, since it is code: it must be that of the options already. Errors:
+// another Score; a policy that there is not.
 func (o Options) For(saved Saved) (Options, error) {
 	o.Lives = o.Lives || saved.Lives
-	if saved.Policy == "" {
+	if saved.Policy == "" || o.Score != "" && o.policyName() == saved.Policy {
 		return o, nil
+	}
+	if o.Score != "" || strings.HasPrefix(saved.Policy, Scored.String()+" by ") {
+		return o, fmt.Errorf("cache: options with the Score %q, for a file of a cache that is %s (want the same)", o.Score,
+			saved.Policy)
 	}
 	for p := LRU; p <= Scored; p++ {
 		if p.String() == saved.Policy {
@@ -84,7 +100,7 @@ func (c *core) recording(st *device.Stream, tick uint64) (frame.Exporter, error)
 
 // takes says why the cache cannot take records of another.
 func (c *core) takes(from Saved) error {
-	own := c.cfg.policy.String()
+	own := c.policyName()
 	counts := func(policy string) bool { return policy == LFU.String() || policy == Aged.String() }
 	switch {
 	case from.Policy != "" && from.Policy != own && !(counts(from.Policy) && counts(own)):

@@ -3,6 +3,8 @@ package cache
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
@@ -10,6 +12,7 @@ import (
 	"time"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/table"
 	"github.com/warpmap/warpmap/table/snapshot"
 )
@@ -257,4 +260,52 @@ func TestSnapshotsOfStrangers(t *testing.T) {
 			t.Fatalf("cut off behind byte %d, it is taken", i)
 		}
 	}
+}
+
+// FuzzSnapshot loads files whose checksums are right, of caches that say anything and records of any numbers: what is
+// loaded is a cache as Check wants it, and what is not leaves nothing.
+func FuzzSnapshot(f *testing.F) {
+	f.Add([]byte(`{"policy":"lru"}`), uint8(0), make([]byte, 16*30))
+	f.Add([]byte(`{"policy":"aged","lives":true,"time":"2026-11-26T15:00:00Z"}`), uint8(1), bytes.Repeat([]byte{255}, 16*30))
+	f.Add([]byte(`{"policy":"scored","lives":true,"time":"0000-01-01T00:00:00Z"} `), uint8(3), bytes.Repeat([]byte{1}, 16*3))
+	f.Add([]byte(`[{"policy":null}]`), uint8(2), []byte(nil))
+	d, err := device.Open("cpu")
+	must(f, err)
+	f.Cleanup(func() { must(f, d.Close()) })
+	var all []*Cache[uint64, uint64]
+	for _, p := range policies {
+		m, err := New[uint64, uint64](d, Options{Capacity: 24, Policy: p, Lives: true, Seed: 1})
+		must(f, err)
+		f.Cleanup(func() { must(f, m.Close()) })
+		all = append(all, m)
+	}
+	f.Fuzz(func(t *testing.T, said []byte, policy uint8, raw []byte) {
+		testenv.Bounded(t, len(said)+len(raw), func() {
+			m := all[int(policy)%len(all)]
+			must(t, m.Clear())
+			var records []Record[uint64]
+			for ; len(raw) >= 16; raw = raw[16:] {
+				records = append(records, Record[uint64]{binary.LittleEndian.Uint64(raw), binary.LittleEndian.Uint32(raw[8:]),
+					binary.LittleEndian.Uint32(raw[12:])})
+			}
+			var file bytes.Buffer
+			from := stranger{m, json.RawMessage(said), records}
+			if snapshot.Cache(from).Save(context.Background(), &file) != nil {
+				return // no JSON
+			}
+			err := snapshot.Cache(m).Load(context.Background(), &file)
+			n, wrong := m.Len()
+			must(t, errors.Join(wrong, m.Check()))
+			var saved Saved
+			if json.Unmarshal(said, &saved) == nil {
+				o, e := Options{Capacity: 24}.For(saved)
+				if err == nil && (e != nil || saved.Policy != "" && o.Policy.String() != saved.Policy) {
+					t.Errorf("it is loaded, and makes no cache: %+v, %v", o, e)
+				}
+			}
+			if err != nil && n > 0 || n > len(records) || n > 7 { // keys of strangers are few
+				t.Errorf("%d pairs of %d, %v", n, len(records), err)
+			}
+		})
+	})
 }

@@ -146,14 +146,15 @@ func writeCallback(d *device.Device, types pairTypes, body string, named table.A
 
 // writeBits declares a key or value of its own type, from its bits.
 func writeBits(b *strings.Builder, name string, t reflect.Type) {
-	if c, ok := scalar(t); ok {
+	if c, ok := Scalar(t); ok {
 		fmt.Fprintf(b, "    %s %s; memcpy(&%s, &%s_bits, sizeof %s);\n", c, name, name, name, name)
 		return
 	}
 	fmt.Fprintf(b, "    C::%s %s = %s_bits;\n", name, name, name)
 }
 
-func scalar(t reflect.Type) (string, bool) {
+// Scalar is the name that a number of a Go type has in kernels.
+func Scalar(t reflect.Type) (string, bool) {
 	switch t.Kind() {
 	case reflect.Uint8:
 		return "u8", true
@@ -194,7 +195,7 @@ func argument(d *device.Device, x any) (c string, bits uint64, err error) {
 		if err := s.On(d); err != nil {
 			return "", 0, err
 		}
-		c, ok := scalar(s.Elem())
+		c, ok := Scalar(s.Elem())
 		if !ok {
 			switch s.Elem().Size() {
 			case 16:
@@ -209,7 +210,7 @@ func argument(d *device.Device, x any) (c string, bits uint64, err error) {
 	if !v.IsValid() {
 		return "", 0, fmt.Errorf("nil: want a device slice, an integer or a float")
 	}
-	c, ok := scalar(v.Type())
+	c, ok := Scalar(v.Type())
 	switch {
 	case !ok || v.Kind() == reflect.Bool:
 		return "", 0, fmt.Errorf("a %v: want a device slice, an integer or a float", v.Type())

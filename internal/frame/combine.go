@@ -41,7 +41,7 @@ func combineHeader(c table.Combine, which string, v reflect.Type) (device.File, 
 	if kept, ok := headers.Load(headerOf{which, v}); ok {
 		return kept.(device.File), nil
 	}
-	number, ok := scalar(v)
+	number, ok := Scalar(v)
 	size, float := v.Size(), v.Kind() == reflect.Float32 || v.Kind() == reflect.Float64
 	if !ok || size != 4 && size != 8 || v.Kind() == reflect.Bool {
 		return device.File{}, fmt.Errorf("table: values of %v cannot be combined (want integers or floats of 4 or 8 bytes)", v)

@@ -6,6 +6,8 @@ package rules
 var formats = map[string]string{
 	// Files of tables, of counts, and databases.
 	"table/snapshot.header":           "table/snapshot/FuzzHeader table/snapshot/FuzzLoad table/snapshot/FuzzSealed",
+	"table/snapshot.Cache":            "cache/FuzzSnapshot",
+	"..LoadCache":                     "cache/FuzzSnapshot, which takes the same apart",
 	"warpcore.NewFilterOf":            "warpcore/FuzzFilterForm",
 	"cuckoo.NewOf":                    "cuckoo/FuzzForm",
 	"sketch.ofForm":                   "sketch/FuzzForm sketch/FuzzLoad",
@@ -55,6 +57,9 @@ var formats = map[string]string{
 	"examples/load.load":              "none: an example, and numbers",
 	"examples/load.ask":               "none: an example, and numbers",
 	"examples/lookup.main":            "none: an example, and a number",
+	"examples/tiered.number":          "none: an example, and a number",
+	"examples/features.ask":           "none: an example, and numbers of a Redis, which are bounded",
+	"examples/features.bulk":          "none: an example, and a number of a Redis, which is bounded",
 
 	// Files of operations.
 	"internal/operations.NewMembers": "none: what processes of one test write for one another",

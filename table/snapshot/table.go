@@ -100,9 +100,9 @@ type recorder[K, R, S any] interface {
 }
 
 // Cache gives a cache.Cache as a Table, to save or load it, with its policy, the scores of its pairs and the time at
-// which each ends. It takes what Restore does: a file of a cache with the same policy, or of LFU for Aged and the other
-// way round; none of pairs that end for a cache in which none does. If the cache is smaller than the one that was
-// saved, the pairs of each bucket that are worth most stay.
+// which each ends. It takes what Restore does: a file of a cache with the same policy, or of LFU for Aged and the
+// other way round; none of pairs that end for a cache in which none does. If the cache is smaller than the one that
+// was saved, the pairs of each bucket that are worth most stay.
 func Cache[K, R, S any](c recorder[K, R, S]) *Table {
 	t := &Table{kind: string(c.Family()), family: c.Family(), clear: c.Clear}
 	var saved S
