@@ -533,6 +533,24 @@ func TestCountsAtOnce(t *testing.T) {
 	})
 }
 
+// Threads that work on one batch, and on the same keys, lose no conservative update.
+func TestConservativeThreads(t *testing.T) {
+	onEach(t, func(t *testing.T, d *device.Device) {
+		keys := make([]uint32, 4*cpuBlock)
+		for i := range keys {
+			keys[i] = uint32(i*i) % 5003
+		}
+		distinct, came := tally(keys)
+		h, estimates := newCounts[uint32](t, d, CountMinOptions{Conservative: true}), make([]uint64, len(distinct))
+		must(t, errors.Join(h.Add(keys), h.Estimate(distinct, estimates), h.Check()))
+		for i, k := range distinct {
+			if estimates[i] < came[k] {
+				t.Fatalf("%d came %d times, and is estimated to have come %d times", k, came[k], estimates[i])
+			}
+		}
+	})
+}
+
 // stressedCounts adds keys to sketches whose lanes change places at random: with blocks' own counters and without, with
 // counts and without, with conservative updates and without. Few counters have every lane in the way of others.
 func stressedCounts(seed uint64) error {
