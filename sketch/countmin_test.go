@@ -242,12 +242,17 @@ func tally[K comparable](keys []K) (distinct []K, came map[K]uint64) {
 // not above delta, with either update and for hostile streams; conservative estimates are no larger than plain ones.
 func TestCountMinOverSeeds(t *testing.T) {
 	onEach(t, func(t *testing.T, d *device.Device) {
-		const n = 3000
+		n := 3000
+		if d.Info().CUDA() { // tiles of several blocks have one key
+			n = 60_000
+		}
+		far, all := map[string]float64{}, map[string]float64{}
 		for seed := range uint64(testenv.SeedsOf(1000, 3)) {
 			for name, keys := range streams(n, seed) {
 				o := CountMinOptions{Epsilon: 0.02, Delta: 0.05, Seed: seed + 1}
 				distinct, came := tally(keys)
-				plain, far := make([]uint64, len(distinct)), 0
+				plain := make([]uint64, len(distinct))
+				all[name] += float64(len(distinct))
 				for _, o.Conservative = range []bool{false, true} {
 					h, err := NewCountMin[uint32](d, o)
 					must(t, err)
@@ -258,16 +263,19 @@ func TestCountMinOverSeeds(t *testing.T) {
 							t.Fatalf("%s, seed %d: %d is estimated to have come %d times, and plainly %d, and came %d",
 								name, seed, k, estimates[i], plain[i], came[k])
 						}
-						if !o.Conservative && float64(estimates[i]-came[k]) > o.Epsilon*n {
-							far++
+						if !o.Conservative && float64(estimates[i]-came[k]) > o.Epsilon*float64(n) {
+							far[name]++
 						}
 					}
 					plain = estimates
 					must(t, h.Close())
 				}
-				if float64(far) > o.Delta*float64(len(distinct)) {
-					t.Errorf("%s, seed %d: %d of %d keys are off by more than %v", name, seed, far, len(distinct), o.Epsilon)
-				}
+			}
+		}
+		for name, n := range all {
+			t.Logf("%s: %v of %v keys", name, far[name], n)
+			if far[name] > 0.05*n {
+				t.Errorf("%s: %v of %v keys are off by more than 2%%", name, far[name], n)
 			}
 		}
 	})
@@ -522,6 +530,24 @@ func TestCountsAtOnce(t *testing.T) {
 		}
 		wg.Wait()
 		must(t, w.differs(h))
+	})
+}
+
+// Threads that work on one batch, and on the same keys, lose no conservative update.
+func TestConservativeThreads(t *testing.T) {
+	onEach(t, func(t *testing.T, d *device.Device) {
+		keys := make([]uint32, 4*cpuBlock)
+		for i := range keys {
+			keys[i] = uint32(i*i) % 5003
+		}
+		distinct, came := tally(keys)
+		h, estimates := newCounts[uint32](t, d, CountMinOptions{Conservative: true}), make([]uint64, len(distinct))
+		must(t, errors.Join(h.Add(keys), h.Estimate(distinct, estimates), h.Check()))
+		for i, k := range distinct {
+			if estimates[i] < came[k] {
+				t.Fatalf("%d came %d times, and is estimated to have come %d times", k, came[k], estimates[i])
+			}
+		}
 	})
 }
 

@@ -97,8 +97,8 @@
 //	table              slots: | key, count, tag | … |         tag: 0 free, 1 being written, 2 taken
 //	head               | added | error: the sum of all c | keys in the table | lost | what an export knows |
 //
-// A thread of the CPU hands keys on as they are, but for those that have just come. So does a block of a GPU that has
-// no room for Counters keys.
+// A thread of the CPU hands keys on as they are, but for those that have just come. Blocks of a GPU hand on what they
+// have of each tile of keys where a batch is small, and where they have no room for Counters keys.
 //
 // The bound is that of SpaceSaving (A. Metwally, D. Agrawal and A. El Abbadi, 2005) and of J. Misra and D. Gries
 // (1982), whatever lanes do beside one another. A cut by c takes c from Counters + 1 keys at least: from those that

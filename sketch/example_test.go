@@ -67,3 +67,44 @@ func ExampleLoadHyperLogLog() {
 	fmt.Printf("%.0f cities\n", n)
 	// Output: 3 cities
 }
+
+// A key that comes a tenth of the time among others that come once is found by a hundred counters.
+func ExampleTop() {
+	d, err := device.Open("auto")
+	check(err)
+	defer d.Close()
+	hot, err := sketch.NewTop[uint32](d, sketch.TopOptions{Counters: 100})
+	check(err)
+	defer hot.Close()
+	keys := make([]uint32, 1_000_000)
+	for i := range keys {
+		if keys[i] = uint32(i); i%10 == 0 { // a tenth of all
+			keys[i] = 7
+		}
+	}
+	check(hot.Add(keys))
+	top, err := hot.Top(1)
+	check(err)
+	k := top[0]
+	fmt.Println(k.Key, k.Count <= 100_001, k.Count+k.Error >= 100_001, k.Error <= 10_000)
+	// Output: 7 true true true
+}
+
+// No estimate is too low, and few are too high by more than a share of Epsilon of all keys.
+func ExampleCountMin() {
+	d, err := device.Open("auto")
+	check(err)
+	defer d.Close()
+	counts, err := sketch.NewCountMin[uint32](d, sketch.CountMinOptions{Epsilon: 0.001, Seed: 7})
+	check(err)
+	defer counts.Close()
+	keys := make([]uint32, 1_000_000)
+	for i := range keys {
+		keys[i] = uint32(i % 1000)
+	}
+	check(counts.Add(keys))
+	about := make([]uint64, 2)
+	check(counts.Estimate([]uint32{5, 1_000_000}, about))
+	fmt.Println(about[0] >= 1000, about[0] < 2000, about[1] < 1000)
+	// Output: true true true
+}

@@ -80,7 +80,10 @@ func within[K comparable](h *Top[K], came map[K]uint64) error {
 func TestTopOverSeeds(t *testing.T) {
 	smallParts(t, 256)
 	onEach(t, func(t *testing.T, d *device.Device) {
-		const n = 4000
+		n := 4000
+		if d.Info().CUDA() { // some tiles for one block
+			n = 40_000
+		}
 		for seed := range uint64(testenv.SeedsOf(1000, 3)) {
 			all := streams(n, seed)
 			for _, m := range testenv.Some([]int{100, 3, 1, 5000}, 2) {
@@ -92,9 +95,12 @@ func TestTopOverSeeds(t *testing.T) {
 				for name, keys := range all {
 					h, err := NewTop[uint32](d, TopOptions{Counters: m})
 					must(t, err)
+					if seed%2 == 0 {
+						h.s.whole, h.s.blocks = 0, 1
+					}
 					_, came := tally(keys)
 					for rest := keys; len(rest) > 0; {
-						k := min(len(rest), 1+int(seed+uint64(len(rest)))%1500)
+						k := min(len(rest), 1+int(seed+uint64(len(rest)))%(n/2))
 						must(t, h.Add(rest[:k]))
 						rest = rest[k:]
 					}
@@ -181,7 +187,7 @@ func TestTopOfMany(t *testing.T) {
 	onEach(t, func(t *testing.T, d *device.Device) {
 		n := 300_000
 		if d.Info().CUDA() {
-			n = 50_000_000
+			n = 5_000_000
 		}
 		keys, came := make([]uint64, n), map[uint64]uint64{}
 		rng := rand.New(rand.NewPCG(1, 2))
@@ -519,21 +525,27 @@ func stressedTopOf[K comparable](d *device.Device, seed uint64, m int) error {
 	}
 	defer h.Close()
 	came := map[K]uint64{}
-	for i, n := range []int{50, 1100, 1600} {
+	for i, n := range []int{200, 50, 1100, 1600} {
 		keys, counts := skewed[K](n, seed<<8|uint64(i)), make([]uint64, n)
-		if i == 2 { // more than the table holds
+		if i == 0 { // half of the counters have nearly all, and some keys too many come once
+			copy(keys, randomKeys[K](n, seed))
+			for j := range n * 9 / 10 {
+				keys[j] = keys[n-1-j%(m/2+1)]
+			}
+		}
+		if i == 3 { // more than the table holds
 			keys = append(keys[:600], randomKeys[K](1000, seed)...)
 		}
 		for j, k := range keys {
 			counts[j] = uint64(j%4) << (j % 24)
-			if came[k]++; i == 2 {
+			if came[k]++; i == 3 {
 				came[k] += counts[j]
 			}
 		}
 		if err := h.Add(keys); err != nil {
 			return err
 		}
-		if i == 2 {
+		if i == 3 {
 			if err := h.AddCounts(keys, counts); err != nil {
 				return err
 			}
@@ -556,6 +568,29 @@ func TestStressTop(t *testing.T) {
 		if err := stressedTop(seed, device.WithStress(seed)); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
+	}
+}
+
+// A block's summary is cut exactly by the first count that is not to stay, also by one that has several digits.
+func TestTopCutsLargeCounts(t *testing.T) {
+	d := open(t, "cpu", device.WithStress(1))
+	for _, m := range []int{1, 3, 4} {
+		h := newTop[uint64](t, d, TopOptions{Counters: m})
+		h.s.blocks = 1
+		counts, keys := []int{5003, 4090, 3500, 2049, 700}, []uint64{}
+		for i, n := range counts {
+			keys = append(keys, slices.Repeat([]uint64{uint64(i)}, n)...)
+		}
+		rand.New(rand.NewPCG(1, 2)).Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
+		must(t, h.Add(keys))
+		top, err := h.Top(m)
+		must(t, err)
+		for i, x := range top {
+			if len(top) != m || x.Key != uint64(i) || int(x.Count) != counts[i]-counts[m] || int(x.Error) != counts[m] {
+				t.Errorf("%d counters: number %d is %+v", m, i, x)
+			}
+		}
+		must(t, h.Check())
 	}
 }
 
