@@ -242,8 +242,8 @@ func NewCuckooFilter[K any](d *device.Device, o table.FilterOptions) (*cuckoo.Fi
 	return cuckoo.New[K](d, cuckoo.Options{FilterOptions: o})
 }
 
-// NewCache makes an empty cache, of fixed size, on the device, which must be the CPU so far: see cache.New. There is one
-// family of caches, which has no other kind.
+// NewCache makes an empty cache, of fixed size, on the device: see cache.New. There is one family of caches, which has no
+// other kind.
 func NewCache[K, V any](d *device.Device, o cache.Options) (*cache.Cache[K, V], error) {
 	return cache.New[K, V](d, o)
 }

@@ -43,6 +43,11 @@
 // A pair never leaves its slot, except to go out. In a Scored cache a new pair with a score less than all others goes
 // out itself. In others a new pair always goes in, because it was just used.
 //
+// Rows of a batch that have one key take turns with its bucket, and most batches have keys that come often. So on a GPU a
+// kernel first looks through each tile of 2,048 rows: one row comes for all of the tile that have its key, and counts as
+// many times (cover.cu). In a cache that is Scored all rows come, because each has a score of its own. An insert-new and a
+// deletion look before they take the lock.
+//
 // # Why one bucket, and 12 slots
 //
 // With two buckets to choose from, a cache of 12 slots a bucket gains 0.3 points of its hit rate, and each look-up of

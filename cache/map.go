@@ -78,13 +78,13 @@ type Options struct {
 // methods are safe for use by several goroutines.
 type Cache[K, V any] struct{ handle }
 
-// New makes an empty cache on the device, which must be the CPU so far. K has 4 or 8 bytes. V has 4 bytes to 4,096, in
-// steps of 4, or is struct{} for a cache of keys alone. Cost: filling the memory. The first call of a method on a machine
-// compiles its kernels.
+// New makes an empty cache on the device. K has 4 or 8 bytes. V has 4 bytes to 4,096, in steps of 4, or is struct{} for a
+// cache of keys alone. Cost: filling the memory. The first call of a method on a machine compiles its kernels.
 //
-// Errors: a GPU (errors.ErrUnsupported); a Score that does not compile (*device.CompileError); K or V of another width, or with pointers or padding; options out of range;
-// *device.OutOfMemoryError. If kernels must be compiled: device.ErrNoCompiler (CPU device) or device.ErrNoNVRTC (GPU),
-// if there is nothing to compile them with. A compiler's own words, in a *device.CompileError, come from the method that needs the kernel.
+// Errors: a Score that does not compile (*device.CompileError); K or V of another width, or with pointers or padding;
+// options out of range; *device.OutOfMemoryError. If kernels must be compiled: device.ErrNoCompiler (CPU device) or
+// device.ErrNoNVRTC (GPU), if there is nothing to compile them with. A compiler's own words, in a *device.CompileError,
+// come from the method that needs the kernel.
 func New[K, V any](d *device.Device, o Options) (*Cache[K, V], error) {
 	cfg, err := widths[K, V]()
 	if err != nil {
