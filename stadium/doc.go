@@ -100,15 +100,14 @@
 //
 // MaxBytes bounds the board and all slots together, those in host memory, too. A table whose next size would be larger
 // takes the largest size that MaxBytes allows. From then on it does not grow, and fills its slots: a key is refused when
-// none of the first 1,024 buckets on its way has a ticket that is available, and *table.FullError names its positions.
-// So a table of up to 1,024 buckets fills all of its slots, and one in 15,000 or fewer of a larger one stays empty. If it is HostBytes, or the memory itself,
+// none of the first 512 buckets on its way has a ticket that is available, and *table.FullError names its positions. So
+// a table of up to 512 buckets fills all of its slots, and of a larger one about one in a hundred stays empty. If it is HostBytes, or the memory itself,
 // that is used up, the table behaves in the same way, and FullError wraps *device.OutOfMemoryError.
 //
 // Look-ups, deletions, and inserts of keys that are in go on. The ticket of a deleted pair is available at once. Grow
 // to more pairs than MaxBytes allows returns table.ErrMaxBytes.
 //
 // Cost: in a table that is filled to more than 98%, an insert first reads up to 256 buckets of the board for a ticket.
-// A pair that finds none there reads up to 1,024, unless all tickets are taken. In a mixed batch it reads them even then.
 // Look-ups of keys that are not in read more buckets, the fuller the table is, but no more than Stats.MaxProbes.
 //
 // # Host memory
