@@ -29,11 +29,13 @@ type DistinctSummary struct {
 type TooManyError struct {
 	Values int64 // so many are there, at least
 	Memory int64 // bytes
+
+	instead string // of allowing more memory
 }
 
 func (e *TooManyError) Error() string {
-	return fmt.Sprintf("%d distinct values and more take over %d bytes: estimate how many there are, or allow more "+
-		"memory", e.Values, e.Memory)
+	return fmt.Sprintf("%d distinct values and more take over %d bytes: %s, or allow more memory", e.Values, e.Memory,
+		cmp.Or(e.instead, "estimate how many there are"))
 }
 
 // Distinct counts the distinct values of a column, as SQL's count(distinct column) does: nulls are none, all NaNs are
@@ -89,7 +91,7 @@ func (e *exact) begin(c *columnScan) error {
 func (e *exact) take(x *values) error {
 	e.keys.Add(x.words, x.at, x.times)
 	if e.keys.Bytes() > e.most {
-		return &TooManyError{e.keys.Len(), e.most}
+		return &TooManyError{Values: e.keys.Len(), Memory: e.most}
 	}
 	return nil
 }

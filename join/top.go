@@ -59,10 +59,11 @@ const keptValues = 1 << 20
 // Top tells the values of a column that come most often, the most frequent first; of those that come equally often, the
 // order is that of the values. Cores do the work, and each distinct value takes memory: see Distinct.
 //
-// With Approx, Top keeps 2,097,152 values at most, by a Misra-Gries summary. Counts then are too low by Error at most,
-// which is less than a millionth of the rows. So every value is told, if N is large enough, that comes more often than
-// Error; and the counts are exact where no more distinct values came, or on a device half of that. A device takes
-// memory as sketch.Top says, for 1,048,576 counters.
+// With Approx, Top keeps 2,097,152 values at most, by a Misra-Gries summary, or on cores fewer, where these take
+// more than Memory. Counts then are too low by Error at most, which is less than a millionth of the rows, unless
+// Memory is so little. So every value is told, if N is large enough, that comes more often than Error; and the counts
+// are exact where no more distinct values came than are kept, or on a device half of that. A device takes memory as
+// sketch.Top says, for 1,048,576 counters.
 //
 // Errors: as those of Distinct; an *OptionError of N.
 func Top(ctx context.Context, o TopOptions) (TopSummary, error) {
@@ -122,7 +123,7 @@ func (o *TopOptions) counting(c *columnScan, kept int) (tops, error) {
 		return &topsOnDevice{sketch: t, kept: kept, d: o.Device}, nil
 	}
 	memory := cmp.Or(o.Memory, int64(min(machine(), 1<<62))/2)
-	return &topsOnCores{keys: unique.New(c.texts, true), approx: o.Approx, kept: kept, memory: memory}, nil
+	return &topsOnCores{keys: unique.New(c.texts, true), approx: o.Approx, kept: kept, memory: memory, n: o.N}, nil
 }
 
 // topsOnCores are all values, or a summary of them.
@@ -132,15 +133,38 @@ type topsOnCores struct {
 	kept   int
 	memory int64
 	less   atomic.Uint64
+
+	pruning sync.Mutex
+	n       int // values that are asked for
 }
 
 func (t *topsOnCores) take(x *values) error {
 	t.keys.Add(x.words, x.at, x.times)
-	if t.approx && t.keys.Len() > 2*int64(t.kept) {
+	switch {
+	case t.approx:
+		return t.prune()
+	case t.keys.Bytes() > t.memory:
+		return &TooManyError{t.keys.Len(), t.memory, "keep the most frequent alone"}
+	}
+	return nil
+}
+
+// prune leaves the most frequent values alone, where there are too many, or where they take too much memory.
+func (t *topsOnCores) prune() error {
+	if t.keys.Len() <= 2*int64(t.kept) && t.keys.Bytes() <= t.memory {
+		return nil
+	}
+	t.pruning.Lock()
+	defer t.pruning.Unlock()
+	if t.keys.Len() > 2*int64(t.kept) { // else another has done it meanwhile
 		t.less.Add(t.keys.Prune(t.kept))
 	}
-	if t.keys.Bytes() > t.memory {
-		return &TooManyError{t.keys.Len(), t.memory}
+	for t.keys.Bytes() > t.memory {
+		n := t.keys.Len()
+		if n <= int64(t.n) {
+			return &TooManyError{n, t.memory, "ask for fewer"}
+		}
+		t.less.Add(t.keys.Prune(int(max(n/2, int64(t.n)))))
 	}
 	return nil
 }

@@ -184,6 +184,44 @@ func TestTopEstimates(t *testing.T) {
 	}
 }
 
+// An estimate keeps as many values as memory has room for: the counts are then within the error that it tells.
+func TestTopKeepsToMemory(t *testing.T) {
+	const rows, often = 60_000, 20
+	path := filepath.Join(t.TempDir(), "a.csv")
+	var text strings.Builder
+	text.WriteString("n,s\n")
+	for i := range rows {
+		x := i
+		if i%2 == 0 { // half of the rows are of few values
+			x = rows + i%(2*often)
+		}
+		fmt.Fprintf(&text, "%d,t%d\n", x, x)
+	}
+	if err := os.WriteFile(path, []byte(text.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, column := range []string{"n", "s"} {
+		o := TopOptions{ColumnOptions{Inputs: []string{path}, Column: column, Threads: 2, Memory: 700_000}, often, true, nil}
+		s, err := Top(context.Background(), o)
+		if err != nil || s.Error <= 0 || s.Error > rows/10 || len(s.Values) != often {
+			t.Fatalf("%s: an error of %d of %d rows, %d values, %v", column, s.Error, s.Rows, len(s.Values), err)
+		}
+		for _, v := range s.Values {
+			const came = rows / 2 / often
+			n, err := strconv.Atoi(strings.TrimPrefix(v.Value, "t"))
+			if err != nil || n < rows || v.Count > came || came-v.Count > s.Error {
+				t.Errorf("%s: %s came %d times, and is told to have come %d times, within %d", column, v.Value, came, v.Count,
+					s.Error)
+			}
+		}
+		o.Memory = 10_000 // not even those that are asked for
+		var many *TooManyError
+		if _, err := Top(context.Background(), o); !errors.As(err, &many) || !strings.Contains(err.Error(), "fewer") {
+			t.Errorf("%s: %v", column, err)
+		}
+	}
+}
+
 func TestTopErrors(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.parquet")
 	write(t, path, reader(t, columnsOfAll(5000)))

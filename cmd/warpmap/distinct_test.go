@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -79,9 +80,34 @@ func TestTop(t *testing.T) {
 		"-c city":              "city,count\n\"a,b\",2\nc,1\nd,1\n",
 		"-c city -k 1 --quiet": "city,count\n\"a,b\",2\n",
 		"-c n --most 2 --approx --threads 1 --types n=text": "n,count\n1,1\n2,1\n",
+		"-c city --approx --memory 1MB -k 1":                "city,count\n\"a,b\",2\n",
 	} {
 		if out := must(t, append([]string{"top", path}, strings.Fields(args)...)...); out != want {
 			t.Errorf("%s: %q, want %q", args, out, want)
+		}
+	}
+	// An empty text is no null, in what is read and in what is written.
+	empty := filepath.Join(t.TempDir(), "empty.csv")
+	if err := os.WriteFile(empty, []byte("city,n\n\"\",1\n,2\n\"\",3\nb,4\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	written := must(t, "top", empty, "-c", "city")
+	if want := "city,count\n\"\",2\nb,1\n"; written != want {
+		t.Errorf("%q, want %q", written, want)
+	}
+	if err := os.WriteFile(empty, []byte(written), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if n := must(t, "distinct", empty, "-c", "city"); n != "2\n" {
+		t.Errorf("read again, it has %q distinct values", n)
+	}
+	for _, command := range []string{"top", "distinct"} { // the last --device counts: run adds cpu
+		cmd := root()
+		cmd.SetArgs([]string{command, path, "-c", "city", "--device", "cuda:0"})
+		cmd.SetErr(io.Discard)
+		if err := cmd.ExecuteContext(t.Context()); err == nil || exitCode(err) != exitUsage ||
+			!strings.Contains(err.Error(), "without --approx") {
+			t.Errorf("%s on a GPU, exactly: %v", command, err)
 		}
 	}
 	var s join.TopSummary

@@ -4,6 +4,7 @@ import (
 	"encoding/csv"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -21,10 +22,11 @@ func topCommand() *cobra.Command {
 come equally often are in their own order. Nulls count for none.
 
 It is exact, on the cores of the CPU, and takes memory for each distinct value; where they take more than --memory, it
-ends with an error. With --approx it keeps the counts of two million values at most. A value then came as often as it
-says at least, and more often by "error" at most, which --json tells: it is less than a millionth of the rows, and 0
-where no more than a million distinct values came. No value that came more often than that is lost. Standard error
-tells the error of counts that are not exact. Where there is a GPU, it counts values that are no texts.
+ends with an error. With --approx it keeps the counts of two million values at most, or of as many as --memory has room
+for. A value then came as often as it says at least, and more often by "error" at most, which --json tells: it is less
+than a millionth of the rows, if two million have room, and 0 where no more than half of these distinct values came. No
+value that came more often than that is lost. Standard error tells the error of counts that are not exact. Where there
+is a GPU, it counts values that are no texts.
 
 FILE is as in "warpmap distinct". The output is CSV on standard output: the column, and count.`,
 		Example: `  warpmap top lineitem.parquet --column l_partkey -k 100
@@ -45,6 +47,9 @@ FILE is as in "warpmap distinct". The output is CSV on standard output: the colu
 			}
 			defer undo()
 			hush(cmd, c.quiet)
+			if err := coresAlone(cmd, o.Approx); err != nil {
+				return err
+			}
 			if o.Approx {
 				if o.Device, err = gpuIfAny(cmd); err != nil {
 					return err
@@ -71,7 +76,13 @@ FILE is as in "warpmap distinct". The output is CSV on standard output: the colu
 			w := csv.NewWriter(cmd.OutOrStdout())
 			w.Write([]string{c.o.Column, "count"})
 			for _, v := range s.Values {
-				w.Write([]string{v.Value, strconv.FormatInt(v.Count, 10)})
+				n := strconv.FormatInt(v.Count, 10)
+				if v.Value != "" {
+					w.Write([]string{v.Value, n})
+					continue
+				}
+				w.Flush()
+				fmt.Fprintf(cmd.OutOrStdout(), "\"\",%s\n", n) // nothing between the commas would be null
 			}
 			w.Flush()
 			return w.Error()
@@ -81,6 +92,15 @@ FILE is as in "warpmap distinct". The output is CSV on standard output: the colu
 	cmd.Flags().IntVarP(&o.N, "most", "k", 10, "how many values")
 	cmd.Flags().BoolVar(&o.Approx, "approx", false, "keep the most frequent values alone, from bounded memory")
 	return cmd
+}
+
+// coresAlone says that a device is named which exact counts would not use.
+func coresAlone(cmd *cobra.Command, approx bool) error {
+	name, err := cmd.Flags().GetString("device")
+	if err == nil && !approx && name != "auto" && !strings.HasPrefix(name, "cpu") {
+		err = fmt.Errorf("--device %s without --approx: exact counts are made by the cores of the CPU", name)
+	}
+	return err
 }
 
 // gpuIfAny opens the GPU that --device names, or none where that leaves us the CPU, whose cores count without a device.

@@ -532,7 +532,8 @@ func (m *cached) scores(s *step) error {
 			if s.failed {
 				low = min(low, old.score)
 			}
-			if s.c.Name == "mixed" && !room { // a look-up may touch a slot that another pair has taken meanwhile
+			// A look-up without a lock may touch a slot that another pair has taken meanwhile.
+			if (s.c.Name == "mixed" || s.c.Name == "findorinsert") && !room {
 				low, high = min(low, old.score), high+slotsOf+uint32(s.want[m.bucket(k)])
 			}
 		}
