@@ -32,24 +32,57 @@ template <class C> struct Shape {
     static __device__ __forceinline__ u64 mark_bit(u32 tag) { return 1ull << (64 - MARKS_OF_WORD + mark_of(tag) % MARKS_OF_WORD); }
 };
 
+// Slot is a slot of a bucket, and its word as it was seen.
+struct Slot {
+    int word;
+    u32 shift;
+    u64 seen;
+};
+
 // Bucket is a copy of a bucket, whose words may be of several moments.
 template <class C> struct Bucket {
     typedef Shape<C> S;
     u64 w[S::WORDS];
 
+    // matches is not 0 where a slot of a word holds the tag, and its lowest bit is the highest of the first such slot. (Bits
+    // above that one may be of slots that hold others.)
+    static __device__ __forceinline__ u64 matches(int i, u64 word, u32 tag) {
+        const u64 one = S::ones(i);
+        u64 x = word ^ one * tag;
+        return (x - one) & ~x & one << (S::TAG - 1);
+    }
     // slot gives how far the first slot of a word that holds the tag is from its lowest bit; 64: none does.
     static __device__ __forceinline__ u32 slot(int i, u64 word, u32 tag) {
-        const u64 one = S::ones(i);
-        u64 x = word ^ one * tag, zero = (x - one) & ~x & one << (S::TAG - 1);
-        return zero ? lowest_bit_of(zero) - (S::TAG - 1) : 64;
+        u64 x = matches(i, word, tag);
+        return x ? lowest_bit_of(x) - (S::TAG - 1) : 64;
     }
     __device__ __forceinline__ bool has(u32 tag) const {
-        bool any = false;
+        u64 any = 0;
 #pragma unroll
-        for (int i = 0; i < S::WORDS; i++) any |= slot(i, w[i], tag) < 64;
-        return any;
+        for (int i = 0; i < S::WORDS; i++) any |= matches(i, w[i], tag);
+        return any != 0;
     }
     __device__ __forceinline__ bool has_room() const { return has(0); }
+    // find gives the first slot that holds the tag.
+    __device__ __forceinline__ bool find(u32 tag, Slot& x) const {
+        u64 hit = 0;
+#pragma unroll
+        for (int i = S::WORDS - 1; i >= 0; i--) {
+            u64 m = matches(i, w[i], tag);
+            if (m) {
+                hit = m;
+                x.word = i;
+                x.seen = w[i];
+            }
+        }
+        if (hit) x.shift = lowest_bit_of(hit) - (S::TAG - 1);
+        return hit != 0;
+    }
+    __device__ __forceinline__ void set(int word, u64 seen) {
+#pragma unroll
+        for (int i = 0; i < S::WORDS; i++)
+            if (i == word) w[i] = seen;
+    }
     __device__ __forceinline__ bool marked(u32 tag) const {
         u64 of = 0;
 #pragma unroll
@@ -87,29 +120,22 @@ template <class C> __device__ __forceinline__ Bucket<C> load_bucket_readonly(con
     return b;
 }
 
-// put_in puts a tag into an empty slot of a bucket, last seen as `was`.
-template <class C> __device__ __forceinline__ bool put_in(u64* at, const Bucket<C>& was, u32 tag) {
-#pragma unroll
-    for (int i = 0; i < C::WORDS; i++) {
-        u64 word = was.w[i];
-        for (u32 s; (s = Bucket<C>::slot(i, word, 0)) < 64;) { // a try fails only where another lane's has changed the word
-            u64 seen = cas(at + i, word, word | (u64)tag << s);
-            if (seen == word) return true;
-            word = seen;
-        }
+// put_in puts a tag into an empty slot of a bucket, last seen as `was`. A try fails only where another lane's has changed the
+// word. All words are compared before one is swapped, so that lanes of a warp that swap different words do so at once.
+template <class C> __device__ __forceinline__ bool put_in(u64* at, Bucket<C> was, u32 tag) {
+    for (Slot x; was.find(0, x);) {
+        u64 seen = cas(at + x.word, x.seen, x.seen | (u64)tag << x.shift);
+        if (seen == x.seen) return true;
+        was.set(x.word, seen);
     }
     return false;
 }
 // take_from takes one slot with the tag.
-template <class C> __device__ __forceinline__ bool take_from(u64* at, const Bucket<C>& was, u32 tag) {
-#pragma unroll
-    for (int i = 0; i < C::WORDS; i++) {
-        u64 word = was.w[i];
-        for (u32 s; (s = Bucket<C>::slot(i, word, tag)) < 64;) {
-            u64 seen = cas(at + i, word, word ^ (u64)tag << s);
-            if (seen == word) return true;
-            word = seen;
-        }
+template <class C> __device__ __forceinline__ bool take_from(u64* at, Bucket<C> was, u32 tag) {
+    for (Slot x; was.find(tag, x);) {
+        u64 seen = cas(at + x.word, x.seen, x.seen ^ (u64)tag << x.shift);
+        if (seen == x.seen) return true;
+        was.set(x.word, seen);
     }
     return false;
 }

@@ -71,8 +71,8 @@ func TestPlantedDefectsAreFound(t *testing.T) {
 		},
 		{
 			"a tag is put in by a store", &cuckooCUH, underStress, stories[2],
-			"u64 seen = cas(at + i, word, word | (u64)tag << s);",
-			"u64 seen = word;\n            store_relaxed(at + i, word | (u64)tag << s);",
+			"u64 seen = cas(at + x.word, x.seen, x.seen | (u64)tag << x.shift);",
+			"u64 seen = x.seen;\n        store_relaxed(at + x.word, x.seen | (u64)tag << x.shift);",
 		},
 		{
 			"a deletion takes another key's tag", &cuckooCUH, alone, stories[1],
@@ -85,8 +85,8 @@ func TestPlantedDefectsAreFound(t *testing.T) {
 		},
 		{
 			"a key is taken out twice", &cuckooCUH, underStress, stories[3],
-			"            u64 seen = cas(at + i, word, word ^ (u64)tag << s);\n            if (seen == word) return true;",
-			"            u64 seen = cas(at + i, word, word ^ (u64)tag << s);\n            if (seen == word || true) return true;",
+			"cas(at + x.word, x.seen, x.seen ^ (u64)tag << x.shift);\n        if (seen == x.seen) return true;",
+			"cas(at + x.word, x.seen, x.seen ^ (u64)tag << x.shift);\n        return true;",
 		},
 		{
 			"a key that found no room is not told", &kernelsCU, alone, stories[3],
