@@ -125,10 +125,10 @@ func (f *filter) begin() error {
 	if err := device.Ahead(k.insert, k.contains); err != nil {
 		return err
 	}
-	frame.AheadOfLate(d, f.loadStretches)
 	if f.mem, err = frame.Make[byte](&f.frame, f.cfg.bytesOf(f.geometry)); err != nil {
 		return err
 	}
+	frame.AheadOfLate(d, f.loadStretches)
 	g := f.geometry
 	f.t = Table{Words: f.mem.Addr(), Versions: f.mem.Addr() + uint64(wordBytes*f.cfg.wordsOf(g)), Seed: f.opts.Seed,
 		Windows: uint64(g.windows), Buckets: uint32(g.buckets), Spent: uint32(g.spent)}
