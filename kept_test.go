@@ -173,29 +173,31 @@ func keptFiles() (out []keptFile) {
 			}
 			return same(got, want)
 		}))
-	out = append(out, kept("filter-warpcore",
-		func(d *device.Device) (table.Filter[uint32], error) {
-			return warpmap.NewFilter[uint32](d, warpmap.WarpCore, table.FilterOptions{Capacity: 60, FalsePositives: 0.01, Seed: 3})
-		},
-		func(f table.Filter[uint32]) error { return f.Insert(once) },
-		snapshot.Filter[uint32],
-		func(ctx context.Context, f *os.File, d *device.Device) (table.Filter[uint32], error) {
-			return warpmap.LoadFilter[uint32](ctx, f, d, "")
-		},
-		func(f table.Filter[uint32]) error {
-			// Other keys are told to be absent but for few: so the filter's words are as they were, and are read as they were written.
-			asked, found := slices.Clone(once), make([]bool, 1000)
-			for i := uint32(1); len(asked) < len(found); i++ {
-				asked = append(asked, i)
-			}
-			if err := f.Contains(asked, found); err != nil {
-				return err
-			}
-			if in, more := frame.Count(found[:keptOnce]), frame.Count(found[keptOnce:]); in != keptOnce || more > 50 {
-				return fmt.Errorf("%d of %d keys are in, and %d others", in, keptOnce, more)
-			}
-			return nil
-		}))
+	for _, family := range []table.Family{warpmap.WarpCore, warpmap.Cuckoo} {
+		out = append(out, kept("filter-"+string(family),
+			func(d *device.Device) (table.Filter[uint32], error) {
+				return warpmap.NewFilter[uint32](d, family, table.FilterOptions{Capacity: 60, FalsePositives: 0.01, Seed: 3})
+			},
+			func(f table.Filter[uint32]) error { return f.Insert(once) },
+			snapshot.Filter[uint32],
+			func(ctx context.Context, f *os.File, d *device.Device) (table.Filter[uint32], error) {
+				return warpmap.LoadFilter[uint32](ctx, f, d, "")
+			},
+			func(f table.Filter[uint32]) error {
+				// Other keys are told to be absent but for few: so the filter's words are as they were, and are read as they were written.
+				asked, found := slices.Clone(once), make([]bool, 1000)
+				for i := uint32(1); len(asked) < len(found); i++ {
+					asked = append(asked, i)
+				}
+				if err := f.Contains(asked, found); err != nil {
+					return err
+				}
+				if in, more := frame.Count(found[:keptOnce]), frame.Count(found[keptOnce:]); in != keptOnce || more > 50 {
+					return fmt.Errorf("%d of %d keys are in, and %d others", in, keptOnce, more)
+				}
+				return nil
+			}))
+	}
 	words, numbers := []string{"", "\x00", "one", "two", strings.Repeat("long ", 100)}, [][2]uint64{{1}, {2}, {3, 30}, {4}, {5, ^uint64(0)}}
 	out = append(out, kept("strings-warpcore",
 		func(d *device.Device) (*warpmap.Strings[[2]uint64], error) {

@@ -105,6 +105,7 @@ __device__ __forceinline__ auto region_of(const filterPartitionParams& p) {
     return [&p](key k) { return (u32)((filter_hash<C>(k, p.filter.seed) >> 32) * (u32)p.rows.parts >> 32); };
 }
 WARPMAP_PARTITION(filterPartitionParams, key, u32, u32, region_of)
+WARPMAP_PARTITION_WITHIN(filterPartitionParams, key, u32, region_of)
 
 // Counts the bits, and sums what rate of false positives each block has: the mean, over all choices of words that a key may have, of the
 // product of the words' shares of set bits, each to the number of the key's bits there.

@@ -69,6 +69,7 @@ type filter struct {
 		partition        frame.Partitioner
 	}
 	regions frame.Regions
+	stretch filterStretches
 
 	// Guarded by the frame's lock.
 	mem     device.Slice[byte]
@@ -115,19 +116,23 @@ func (f *filter) begin() error {
 	}
 	d := f.frame.Device
 	f.regions = frame.RegionsFor(d.Info(), regionsFrom, regionRows)
+	f.stretch = filterStretchesFor(d.Info())
 	m, err := d.CompileApart(f.cfg.program("warpcore_filter", filterCU))
 	if err != nil {
 		return err
 	}
 	k := &f.kernel
 	k.partition, err = frame.NewPartitioner[filterPartitionParams](d, m)
-	if err = errors.Join(err, device.Bind(m, "filter_insert", &k.insert), device.Bind(m, "filter_contains", &k.contains),
+	var wrong error
+	f.stretch.within, wrong = frame.NewWithin[filterPartitionParams](m)
+	if err = errors.Join(err, wrong, device.Bind(m, "filter_insert", &k.insert), device.Bind(m, "filter_contains", &k.contains),
 		device.Bind(m, "filter_stats", &k.stats), device.Bind(m, "filter_union", &k.union)); err != nil {
 		return err
 	}
 	if err := device.Ahead(k.insert, k.contains); err != nil {
 		return err
 	}
+	frame.AheadOfLate(d, f.loadStretches)
 	if f.mem, err = frame.Make[byte](&f.frame, blocks*int64(f.cfg.block)); err != nil {
 		return err
 	}
@@ -313,8 +318,8 @@ func binomial(n, k int) float64 {
 }
 
 // Insert puts keys in: see table.Filter. For each key it does two atomic operations on one sector of 32 bytes. If
-// millions of keys go into a filter much larger than the L2 cache, they are first brought in the order of its regions:
-// see "Large batches" in the package's comment.
+// millions of keys go into a filter much larger than the L2 cache, they are first brought in the order of its stretches,
+// or of its regions: see "Filter" in the package's comment.
 func (f *Filter[K]) Insert(keys []K) error {
 	return f.filter.frame.Batch(len(keys), []frame.Column{frame.In(keys)}, func(st *device.Stream, _, n int, addr []uint64) error {
 		return f.filter.frame.Writing(st, func(st *device.Stream) error { return f.filter.insert(st, frame.Rows{Keys: addr[0], N: int64(n)}) })
@@ -431,6 +436,9 @@ func (f *filter) tiles(n int64) device.Grid { return f.grid((n + filterEach - 1)
 
 func (f *filter) insert(st *device.Stream, b frame.Rows) error {
 	f.rows += float64(b.N)
+	if done, err := f.insertStretches(st, b); done || err != nil {
+		return err
+	}
 	return f.kernel.partition.Place(&f.frame, st, frame.Placement{
 		Regions: &f.regions, Bytes: int64(f.mem.Len()), KeyBytes: f.cfg.keyBytes, Grid: f.tiles,
 		Params: func(rows frame.Partition) any {

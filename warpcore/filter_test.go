@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -611,7 +612,7 @@ func TestFilterKernelsCompileForGPUs(t *testing.T) {
 	}
 }
 
-// BenchmarkFilter measures kernels on a GPU, by events, in billions of keys a second: inserts, in the order of regions and as they come, and
+// BenchmarkFilter measures kernels on a GPU, by events, in billions of keys a second: inserts, by stretches, in the order of regions and as they come, and
 // look-ups of keys of which half are in. The filters have the sizes of a cache or two, and of memory.
 func BenchmarkFilter(b *testing.B) {
 	d, err := device.Open("cuda:0")
@@ -624,7 +625,7 @@ func BenchmarkFilter(b *testing.B) {
 		n      int
 		block  int
 		hashes int
-	}{{100e6, 100e6, 32, 5}, {100e6, 100e6, 64, 5}, {100e6, 100e6, 8, 4}, {1 << 30, 1 << 28, 32, 5}, {1 << 30, 1 << 28, 64, 5}} {
+	}{{100e6, 100e6, 32, 5}, {100e6, 100e6, 64, 5}, {100e6, 100e6, 8, 4}, {1 << 30, 100e6, 32, 5}, {1 << 30, 100e6, 8, 5}, {1 << 30, 1 << 28, 32, 5}, {1 << 30, 1 << 28, 64, 5}} {
 		in, asked := make([]uint32, c.n), make([]uint32, c.n)
 		for i := range in { // different keys
 			in[i], asked[i] = uint32(i)*2654435761, uint32(i+c.n/2)*2654435761
@@ -656,10 +657,12 @@ func BenchmarkFilter(b *testing.B) {
 			})
 		}
 		insert := func() error { return f.InsertOn(nil, keys) }
-		regions := f.filter.regions
-		f.filter.regions.MinRows = math.MaxInt64
+		regions, stretches := f.filter.regions, f.filter.stretch.minRows
+		f.filter.regions.MinRows, f.filter.stretch.minRows = math.MaxInt64, math.MaxInt64
 		measure("insert as they come", f.Clear, insert)
 		f.filter.regions = regions
+		measure("insert by regions", f.Clear, insert)
+		f.filter.stretch.minRows = stretches
 		measure("insert", f.Clear, insert)
 		measure("contains", func() error { return nil }, func() error { return f.ContainsOn(nil, queries, found) })
 		flags, err := found.Host(nil)
@@ -674,4 +677,60 @@ func BenchmarkFilter(b *testing.B) {
 		}
 		must(b, errors.Join(f.Close(), keys.Free(), queries.Free(), found.Free()))
 	}
+}
+
+// Keys that go in stretch by stretch leave what others leave, also where stretches share blocks.
+func TestFilterStretches(t *testing.T) {
+	for i, g := range filterGeometries {
+		if i > 2 && !testenv.Long() {
+			break
+		}
+		for _, name := range []string{"cpu", "cuda:0"} {
+			t.Run(fmt.Sprintf("%s/%d bytes in blocks of %d, %d hashes", name, g.keyBytes, g.block, g.hashes), func(t *testing.T) {
+				d, err := device.Open(name)
+				if name == "cpu" {
+					must(t, err)
+				}
+				testenv.Require(t, "cuda", err)
+				defer d.Close()
+				switch g.keyBytes {
+				case 4:
+					filterStretchesOf[uint32](t, d, 30_000, g.block, g.hashes)
+				case 8:
+					filterStretchesOf[uint64](t, d, 30_000, g.block, g.hashes)
+				default:
+					filterStretchesOf[[2]uint64](t, d, 30_000, g.block, g.hashes)
+				}
+			})
+		}
+	}
+}
+
+// The same with lanes switched at random, at every access.
+func TestFilterStretchesUnderStress(t *testing.T) {
+	seeds := testenv.Seeds(32)
+	testenv.Tried(t, seeds, "histories")
+	for seed := range uint64(seeds) {
+		seed += testenv.FirstSeed()
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+			filterStretchesOf[uint32](t, openCPU(t, device.WithStress(seed)), 900, []int{8, 32}[seed%2], 5)
+		})
+	}
+}
+
+func filterStretchesOf[K any](t *testing.T, d *device.Device, n, block, hashes int) {
+	f, err := NewFilter[K](d, FilterOptions{FilterOptions: table.FilterOptions{Bytes: 50_000, Seed: 7}, Block: block, Hashes: hashes})
+	must(t, err)
+	defer f.Close()
+	f.filter.regions = frame.Regions{MinBytes: 1, MinRows: math.MaxInt64, PieceRows: int64(n) / 2, MemoryShare: 2, Span: frame.Threads}
+	f.filter.stretch.minRows, f.filter.stretch.keyBytes, f.filter.stretch.bytes = 1, 1<<20, 3000
+	keys := randomKeys(1, n)
+	same := slices.Repeat(keys[:1], n/3)
+	for _, k := range [][]uint64{keys[:n/2], keys[n/2:], same, keys} {
+		must(t, f.Insert(tabletest.KeysOf[K](k)))
+	}
+	if !f.filter.stretch.late.Loaded() {
+		t.Fatal("no batch went in by stretches")
+	}
+	must(t, f.filter.expect(keys))
 }

@@ -797,6 +797,13 @@ type filterUnionParams struct {
 // filterEach is how many keys a lane has under way at once.
 const filterEach = 4
 
+const (
+	// filterStretchBytes is the most that a stretch of a filter has, so that several blocks are resident on a multiprocessor.
+	filterStretchBytes = 32 << 10
+	// filterStretchKey: batches with a key for so many bytes go in by stretches.
+	filterStretchKey = 32
+)
+
 func filterLayouts() []any {
 	return []any{FilterTable{}, filterParams{}, filterPartitionParams{}, filterStatsParams{}, filterSums{}, filterUnionParams{}}
 }
