@@ -17,10 +17,10 @@
 // are parsed beside one another, and inputs are unpacked beside one another. Several goroutines read a plain file, each
 // at another place: half as many as Options.Threads, and at most eight. One goroutine alone reads more slowly than 16
 // cores process what it reads. A file of BGZF, as bgzip and sequencers write it, is gzip in members that say how long
-// they are. These members are unpacked beside one another, too, and so are frames of zstd, as of pzstd, of up to 4 MiB.
-// With four threads or more, other gzip data is unpacked in pieces beside one another, each without the text before it
-// (package internal/inflate says how), for two thirds more CPU time. The letters of a block are moved together in the
-// memory that they were read to. So a letter is copied once, and twice in a record that is longer than a block.
+// they are. These members are unpacked beside one another, too. With four threads or more, so are frames of zstd of up
+// to 4 MiB, as of pzstd, and pieces of other gzip data, each without the text before it (package internal/inflate says
+// how), for nearly twice the CPU time. The letters of a block are moved together in the memory that they were read to.
+// So a letter is copied once, and twice in a record that is longer than a block.
 //
 // A reader holds at a time about three blocks for each thread, twice the longest record, and, for packed files, up to
 // 20 MiB for each thread, or 50 where the text is more than eight times as long as what is packed, or packed in blocks

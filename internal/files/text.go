@@ -82,7 +82,7 @@ func NewText(from io.ReadCloser, u Unpacking) (*Text, error) {
 		d := []zstd.DOption{zstd.WithDecoderConcurrency(max(1, u.Threads)), zstd.WithDecoderMaxWindow(mostWindow)}
 		if u.Bounded {
 			d = append(d, zstd.WithDecoderMaxWindow(boundedWindow), zstd.WithDecoderLowmem(true))
-		} else if cap(u.Work) > 1 && !u.Frugal {
+		} else if cap(u.Work) > fewWorkers && !u.Frugal {
 			return t.frames(b, u, d)
 		}
 		z, err := zstd.NewReader(b, d...)
