@@ -65,13 +65,18 @@ func ofSequences(path string) bool {
 	return slices.Contains(suffixes, filepath.Ext(name))
 }
 
-// zstdThreads unpack zstd at most: of one frame three steps go on beside one another.
+// zstdThreads unpack zstd where there are as many: of one frame three steps go on beside one another, which takes a
+// tenth more CPU time.
 const zstdThreads = 4
+
+// frugalBlockBytes is the length of the blocks that tell that memory is not short. With shorter ones, packed data but
+// for BGZF is unpacked in a row.
+const frugalBlockBytes = 2 << 20
 
 // open opens an input.
 func (s *stream) open(in *input) (f *source, err error) {
 	f = &source{s: s, in: in, want: s.o.BlockBytes}
-	unpack := files.Unpacking{Bounded: s.o.MaxLetters > 0}
+	unpack := files.Unpacking{Bounded: s.o.MaxLetters > 0, Frugal: s.o.BlockBytes < frugalBlockBytes}
 	var from io.ReadCloser
 	switch {
 	case s.o.Open != nil:
@@ -79,6 +84,7 @@ func (s *stream) open(in *input) (f *source, err error) {
 		from, err = s.o.Open(in.name)
 	case in.name == "-":
 		from = io.NopCloser(os.Stdin)
+		unpack.Work, unpack.Ahead, unpack.Waits = s.unpack, 2*s.ahead, true
 	default:
 		var file *os.File
 		if file, err = os.Open(in.name); err != nil {
@@ -89,9 +95,11 @@ func (s *stream) open(in *input) (f *source, err error) {
 			return f, nil
 		}
 		from = file
-		// What others opened, and standard input, may not be read and closed at once.
+		// What others opened may not be read and closed at once.
 		unpack.Work, unpack.Ahead = s.unpack, 2*s.ahead
-		unpack.Threads = min(zstdThreads, s.o.Threads)
+		if s.o.Threads >= zstdThreads {
+			unpack.Threads = zstdThreads
+		}
 	}
 	if err != nil {
 		return nil, err

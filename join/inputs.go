@@ -220,7 +220,7 @@ func unpacked(f *os.File) (textSource, error) {
 		return nil, err
 	}
 	threads := runtime.GOMAXPROCS(0)
-	u := files.Unpacking{Threads: min(threads, 4), Work: make(chan struct{}, threads), Ahead: threads}
+	u := files.Unpacking{Threads: min(threads, 4), Work: make(chan struct{}, threads), Ahead: threads, Frugal: true}
 	return func() (io.ReadCloser, error) {
 		return files.NewText(io.NopCloser(io.NewSectionReader(f, 0, about.Size())), u)
 	}, nil

@@ -23,8 +23,8 @@ type Options struct {
 	Min       uint32 // k-mers that come less often are left out; 0 and 1 leave out none
 	// MaxMemory bounds the memory for k-mers, in bytes, of all devices together. 0 means half of what the devices have
 	// free, and of what the host has. It does not bound the memory of the whole process: blocks of text come on top,
-	// about 32 MiB for each thread, or less with little memory. If all k-mers take more than MaxMemory, the rest goes
-	// to temporary files.
+	// about 32 MiB for each thread and 20 more for packed inputs, or less with little memory. If all k-mers take more
+	// than MaxMemory, the rest goes to temporary files.
 	MaxMemory int64
 	Temporary string           // the folder for temporary files; empty: the system's
 	Beside    []*device.Device // more devices, each of which counts its share of the k-mers

@@ -43,7 +43,7 @@ func framesOf(told bool, texts ...string) string {
 
 // byFrames and inRow unpack zstd.
 func byFrames(packed string) (string, error) {
-	x, err := NewText(io.NopCloser(strings.NewReader(packed)), Unpacking{Work: make(chan struct{}, 3), Ahead: 3})
+	x, err := NewText(io.NopCloser(strings.NewReader(packed)), Unpacking{Work: make(chan struct{}, 4), Ahead: 3})
 	if err != nil {
 		return "", err
 	}
@@ -107,7 +107,7 @@ func TestFramesEnd(t *testing.T) {
 	packed := strings.Repeat(framesOf(true, reads(1, 900_000)), 9)
 	before := runtime.NumGoroutine()
 	for _, n := range []int64{0, 1, 2_000_000} {
-		x, err := NewText(io.NopCloser(strings.NewReader(packed)), Unpacking{Work: make(chan struct{}, 2), Ahead: 2})
+		x, err := NewText(io.NopCloser(strings.NewReader(packed)), Unpacking{Work: make(chan struct{}, 4), Ahead: 2})
 		if err != nil {
 			t.Fatal(err)
 		}

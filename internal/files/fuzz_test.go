@@ -41,7 +41,7 @@ func FuzzText(f *testing.F) {
 				return string(got), err
 			}
 			one, err := all(Unpacking{Bounded: bounded})
-			two, other := all(Unpacking{Bounded: bounded, Threads: 2, Work: make(chan struct{}, 2), Ahead: 2})
+			two, other := all(Unpacking{Bounded: bounded, Threads: 2, Work: make(chan struct{}, 4), Ahead: 2})
 			members := peekMember(bufio.NewReaderSize(bytes.NewReader(packed), unpackBytes)) > 0
 			if (err == nil) != (other == nil) && !members || err == nil && other == nil && one != two {
 				t.Errorf("%d bytes, %v; on several goroutines %d, %v", len(one), err, len(two), other)

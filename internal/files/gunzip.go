@@ -14,11 +14,13 @@ import (
 // first block in it on, without the text before it; package inflate says how. Then one goroutine goes from piece to
 // piece, and hands the end of the text on from each to the next.
 const (
+	// pieceBytes is the length of a piece at first. Once a piece had no block that could be decoded, it is twice that:
+	// some encoders write blocks of 400 KiB.
 	pieceBytes = 512 << 10
 	// rowText is how much text is unpacked at a time where it is unpacked in a row.
 	rowText = 256 << 10
-	// fewWorkers are so few that data is unpacked sooner in a row: without the text before, each takes two thirds
-	// longer.
+	// fewWorkers are so few that data is unpacked sooner in a row: without the text before, each takes about twice as
+	// long, and frames of zstd take a half longer as a whole, in memory that no cache holds.
 	fewWorkers = 3
 	// vainPieces in a row in which no block was found, or none that is one, are a reason not to look in the next:
 	// then one of vainPieces is tried.
@@ -86,12 +88,14 @@ func ended(input, err error) error {
 // gunzip is the text of gzip data that is unpacked by several goroutines.
 type gunzip struct {
 	from   io.Reader
-	length int           // of pieces
+	length atomic.Int64  // of the next piece
+	most   int64         // of pieces
 	work   chan struct{} // a place for each that decodes
 	pieces chan *gzipPiece
 	texts  chan *gzipText
-	spare  chan *inflate.Chunk // a place for each that is in use, with its memory
-	inputs chan []byte         // memory of pieces
+	held   chan struct{} // a place for each piece whose text has not been read
+	chunks spares[*inflate.Chunk]
+	inputs spares[[]byte] // of pieces
 	quit   chan struct{}
 	quits  atomic.Bool
 	vain   atomic.Int32 // pieces in a row
@@ -99,6 +103,29 @@ type gunzip struct {
 	now    *gzipText
 	text   [2][]byte // of it, which are not yet read
 	err    error
+}
+
+// spares are memory that was used. It is kept, whatever the garbage collector does, and what came last goes first, for
+// it may be in a cache, and no more comes to be than work at once.
+type spares[T any] struct {
+	mu   sync.Mutex
+	list []T
+}
+
+func (s *spares[T]) put(x T) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.list = append(s.list, x)
+}
+
+func (s *spares[T]) get() (x T, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := len(s.list); n > 0 {
+		x, s.list = s.list[n-1], s.list[:n-1]
+		return x, true
+	}
+	return x, false
 }
 
 // gzipPiece is a piece of the data.
@@ -111,6 +138,7 @@ type gzipPiece struct {
 	chunk  *inflate.Chunk
 	done   chan struct{}
 	looked bool // for a block
+	taken  bool // the text of the chunk has its place
 	crash  error
 }
 
@@ -122,15 +150,13 @@ type gzipText struct {
 	done  chan struct{}
 }
 
-// newGunzip begins to unpack, in pieces of so many bytes. So many chunks are held. The caller stops it, and closes what
-// it reads from if that may block; then wait waits until no goroutine is left.
+// newGunzip begins to unpack, in pieces of so many bytes at first. So many chunks are held. The caller stops it, and
+// closes what it reads from if that may block; then wait waits until no goroutine is left.
 func newGunzip(from io.Reader, length, chunks int, work chan struct{}) (g *gunzip, stop, wait func()) {
-	g = &gunzip{from: from, length: length, work: work, quit: make(chan struct{}),
+	g = &gunzip{from: from, most: int64(2 * length), work: work, quit: make(chan struct{}),
 		pieces: make(chan *gzipPiece, chunks), texts: make(chan *gzipText, chunks),
-		spare: make(chan *inflate.Chunk, chunks), inputs: make(chan []byte, chunks+2)}
-	for range chunks {
-		g.spare <- nil
-	}
+		held: make(chan struct{}, chunks)}
+	g.length.Store(int64(length))
 	var all sync.WaitGroup
 	all.Add(2)
 	go func() {
@@ -214,33 +240,32 @@ func (g *gunzip) cut(all *sync.WaitGroup) {
 
 // read reads a piece, and tells what ended it, if it is the last.
 func (g *gunzip) read() ([]byte, error) {
-	var in []byte
-	select {
-	case in = <-g.inputs:
-	default:
-		in = make([]byte, 2*g.length)
+	in, _ := g.inputs.get()
+	length := int(g.length.Load())
+	if cap(in) < 2*length {
+		in = make([]byte, 2*length)
 	}
-	n, err := io.ReadFull(g.from, in[:g.length])
+	n, err := io.ReadFull(g.from, in[:length])
 	if err == io.ErrUnexpectedEOF {
 		err = io.EOF
 	}
 	return in[:n], err
 }
 
-// begin has a piece decoded, once there is memory for it.
+// begin has a piece decoded, once there is a place for it.
 func (g *gunzip) begin(all *sync.WaitGroup, p *gzipPiece, n int) bool {
 	select {
-	case p.chunk = <-g.spare:
+	case g.held <- struct{}{}:
 	case <-g.quit:
 		return false
-	}
-	if p.chunk == nil {
-		p.chunk = new(inflate.Chunk)
 	}
 	p.looked = g.vain.Load() < vainPieces || n%vainPieces == 0
 	g.worker(all, p.done, &p.crash, func() {
 		p.in = append(p.in, p.behind...)
 		if p.looked {
+			if p.chunk, _ = g.chunks.get(); p.chunk == nil {
+				p.chunk = new(inflate.Chunk)
+			}
 			p.chunk.Decode(p.in, p.length, &g.quits)
 		}
 	})
@@ -287,17 +312,14 @@ func (g *gunzip) take() (p *gzipPiece, err error) {
 // used gives back what a piece does not need any more.
 func (g *gunzip) used(p *gzipPiece) {
 	if p.chunk != nil {
-		g.spare <- p.chunk
-		if p.chunk = nil; p.looked {
-			g.vain.Add(1)
-		}
+		g.chunks.put(p.chunk)
+		g.vain.Add(1)
+		g.length.Store(g.most) // its blocks may be longer than pieces
 	}
-	if cap(p.in) == 2*g.length {
-		select {
-		case g.inputs <- p.in[:cap(p.in)]:
-		default:
-		}
+	if !p.taken {
+		<-g.held
 	}
+	g.inputs.put(p.in[:0])
 }
 
 // lengthen adds the next piece to one that does not hold all that is needed at once.
@@ -314,16 +336,16 @@ func (g *gunzip) lengthen(p *gzipPiece) (ok bool, err error) {
 
 // piece gives the text of a piece, and tells whether more may come.
 func (g *gunzip) piece(all *sync.WaitGroup, s *inflate.Sequence, p *gzipPiece) (more bool, err error) {
-	for taken := !p.looked; ; {
+	for again := p.looked; ; {
 		at, upTo, last := 0, 8*p.length, p.err != nil
 		if last {
 			upTo = inflate.Rest
 		}
-		if !taken {
-			if at, taken = s.Take(p.chunk); taken {
+		if again {
+			if at, p.taken = s.Take(p.chunk); p.taken {
 				t := &gzipText{chunk: p.chunk, done: make(chan struct{})}
 				g.vain.Store(0)
-				p.chunk = nil
+				p.chunk, again = nil, false
 				g.worker(all, t.done, &t.err, func() { t.text = t.chunk.Text() })
 				if !g.give(t) {
 					return false, nil
@@ -349,7 +371,7 @@ func (g *gunzip) piece(all *sync.WaitGroup, s *inflate.Sequence, p *gzipPiece) (
 				return false, err
 			}
 			s.Input(p.in, p.base)
-			taken = true
+			again = false
 		case why == inflate.Starved, why == inflate.Placed && at == 0:
 			return true, nil
 		}
@@ -375,7 +397,8 @@ func (g *gunzip) Read(to []byte) (int, error) {
 // next waits for the next text.
 func (g *gunzip) next() {
 	if g.now != nil && g.now.chunk != nil {
-		g.spare <- g.now.chunk
+		g.chunks.put(g.now.chunk)
+		<-g.held
 	}
 	if g.now = <-g.texts; g.now == nil { // it was stopped
 		g.err = io.EOF

@@ -254,6 +254,26 @@ func TestGunzipEnds(t *testing.T) {
 	}
 }
 
+// Of an input whose Read does not end when it is closed, Close leaves the goroutine that reads.
+func TestGunzipOfInputsThatWait(t *testing.T) {
+	read, write := io.Pipe()
+	packed := gzipped(reads(5, 900_000))
+	sent := make(chan struct{})
+	go func() {
+		io.WriteString(write, packed[:len(packed)/2])
+		close(sent)
+	}()
+	x, err := NewText(io.NopCloser(read), Unpacking{Work: make(chan struct{}, 4), Ahead: 2, Waits: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-sent
+	if err := x.Close(); err != nil { // and returns
+		t.Error(err)
+	}
+	write.Close()
+}
+
 // A panic in any of the goroutines is an error of Read, and all end.
 func TestGunzipPanics(t *testing.T) {
 	packed := gzipped(reads(6, 200_000))

@@ -29,10 +29,26 @@ type Unpacking struct {
 	Threads int // how many threads unpack a long frame of zstd; 0 for one
 	// Work bounds the goroutines that unpack gzip data, and frames of zstd: each takes a place in it. Ahead is how
 	// many members of BGZF, 32 at a time, may be ahead of the reader, or how many pieces of other gzip data or frames,
-	// which take about 10 MiB each. Without Work, and with few places but for BGZF, the data is unpacked in a row. If
-	// the input is closed, a Read of it that waits must end.
+	// which take 10 to 20 MiB each. Without Work, and with few places but for BGZF, the data is unpacked in a row. If
+	// the input is closed, a Read of it that waits must end, unless Waits is set.
 	Work  chan struct{}
 	Ahead int
+	// Waits tells that a Read which waits may not end when the input is closed, as of standard input: then Close
+	// leaves it waiting.
+	Waits bool
+	// Frugal leaves out what takes much memory: gzip data but for BGZF, and frames of zstd, are unpacked in a row.
+	Frugal bool
+}
+
+// closing is what closes a text that goroutines unpack.
+func (u Unpacking) closing(stop, wait func(), input func() error) func() error {
+	return func() error {
+		if !u.Waits {
+			defer wait()
+		}
+		stop()
+		return input()
+	}
 }
 
 // Text is a text that is unpacked while it is read, if it is packed.
@@ -66,7 +82,7 @@ func NewText(from io.ReadCloser, u Unpacking) (*Text, error) {
 		d := []zstd.DOption{zstd.WithDecoderConcurrency(max(1, u.Threads)), zstd.WithDecoderMaxWindow(mostWindow)}
 		if u.Bounded {
 			d = append(d, zstd.WithDecoderMaxWindow(boundedWindow), zstd.WithDecoderLowmem(true))
-		} else if cap(u.Work) > 1 {
+		} else if cap(u.Work) > fewWorkers && !u.Frugal {
 			return t.frames(b, u, d)
 		}
 		z, err := zstd.NewReader(b, d...)
@@ -77,18 +93,10 @@ func NewText(from io.ReadCloser, u Unpacking) (*Text, error) {
 		t.from, t.close = z, func() error { z.Close(); return from.Close() }
 	case t.Packing == "gzip" && u.Work != nil && peekMember(b) > 0:
 		m, stop, wait := unpackMembers(b, u.Ahead, u.Work)
-		t.from, t.close = m, func() error {
-			defer wait()
-			stop()
-			return from.Close()
-		}
-	case t.Packing == "gzip" && cap(u.Work) > fewWorkers:
-		g, stop, wait := newGunzip(b, pieceBytes, max(2, u.Ahead), u.Work)
-		t.from, t.close = g, func() error {
-			defer wait()
-			stop()
-			return from.Close()
-		}
+		t.from, t.close = m, u.closing(stop, wait, from.Close)
+	case t.Packing == "gzip" && cap(u.Work) > fewWorkers && !u.Frugal:
+		g, stop, wait := newGunzip(b, pieceBytes, max(2, min(u.Ahead, cap(u.Work)*3/2)), u.Work)
+		t.from, t.close = g, u.closing(stop, wait, from.Close)
 	case t.Packing == "gzip":
 		t.from = newRow(b)
 	}
@@ -97,17 +105,12 @@ func NewText(from io.ReadCloser, u Unpacking) (*Text, error) {
 
 // frames has t unpack frames of zstd beside one another.
 func (t *Text) frames(b *bufio.Reader, u Unpacking, row []zstd.DOption) (*Text, error) {
-	input := t.close
 	f, stop, wait, err := unpackFrames(b, u.Ahead, u.Work, row)
 	if err != nil {
-		input()
+		t.close()
 		return nil, err
 	}
-	t.from, t.close = f, func() error {
-		defer wait()
-		stop()
-		return input()
-	}
+	t.from, t.close = f, u.closing(stop, wait, t.close)
 	return t, nil
 }
 

@@ -7,9 +7,9 @@ import (
 
 const (
 	// mostRatio bounds a chunk's memory: what has more bytes of text for each of its own is decoded in a row.
-	mostRatio = 16
+	mostRatio = 12
 	// firstRatio is what there is room for at first.
-	firstRatio = 6
+	firstRatio = 8
 	// headerTries and codeTries are how many bytes could be decoded in the time that a header takes that is none, and
 	// one that has codes.
 	headerTries, codeTries = 16, 4096
@@ -48,7 +48,7 @@ func (m *mark) length() int { return (m.p-beforeBytes)/symbolBytes + m.q - histo
 // Decode looks in the first bytes of in, of which there are piece, for a place where a block or a member begins, and
 // decodes from there up to the first such place behind them. What comes behind the piece in in is what it may need for
 // that. It ends soon once quit is set. To look takes a small part of the time, unless there is no such place: then it
-// is about as long as decoding takes. Memory: up to 50 bytes for each of the piece, mostly 15.
+// is about as long as decoding takes. Memory: up to 50 bytes for each of the piece, mostly 12.
 func (c *Chunk) Decode(in []byte, piece int, quit *atomic.Bool) {
 	if c.symbols == nil {
 		c.symbols = make([]byte, beforeBytes+firstRatio*piece*symbolBytes)

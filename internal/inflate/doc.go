@@ -37,7 +37,7 @@
 //   - No more is read than the input, nor written than the text has room for: the fast loops stop while there is room
 //     for the longest symbols, and what is left goes one symbol at a time. Go's bounds are checked everywhere.
 //   - The tables hold any code, however hostile: the lengths of codes are checked before anything is filled in.
-//   - A chunk takes 16 bytes of text for each of its piece, at most. What was tried in vain counts.
+//   - A chunk takes 12 bytes of text for each of its piece, at most. What was tried in vain counts.
 //
 // Errors are those of compress/gzip and compress/flate.
 package inflate
