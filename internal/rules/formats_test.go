@@ -125,6 +125,7 @@ var formats = map[string]string{
 	"cmd/warpmap.tellFirst": "none: names of folders in /proc",
 
 	// Wire formats.
+	"internal/resp.Next":                "internal/resp/FuzzParser",
 	"shard/internal/rendezvous.receive": "shard/internal/rendezvous/FuzzFrames",
 	"shard/internal/rendezvous.examine": "shard/internal/rendezvous/FuzzStranger",
 	"shard/internal/rendezvous.heard":   "shard/internal/rendezvous/FuzzMember",
