@@ -125,6 +125,8 @@ var formats = map[string]string{
 	"cmd/warpmap.tellFirst": "none: names of folders in /proc",
 
 	// Wire formats.
+	"internal/keyspace.entries":         "internal/keyspace/FuzzEntries",
+	"internal/keyspace.numbers":         "none: a file's number, which must be written in one way",
 	"internal/resp.Next":                "internal/resp/FuzzParser",
 	"shard/internal/rendezvous.receive": "shard/internal/rendezvous/FuzzFrames",
 	"shard/internal/rendezvous.examine": "shard/internal/rendezvous/FuzzStranger",

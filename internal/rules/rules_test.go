@@ -142,7 +142,7 @@ func rank(pkg string, families []string) int {
 		return 5
 	case pkg == "internal/frame":
 		return 4
-	case top == "table" || top == "workload":
+	case top == "table" || top == "workload" || pkg == "internal/keyspace":
 		return 3
 	case pkg == "device":
 		return 2
