@@ -127,7 +127,9 @@ var formats = map[string]string{
 	// Wire formats.
 	"internal/keyspace.entries":         "internal/keyspace/FuzzEntries",
 	"internal/keyspace.numbers":         "none: a file's number, which must be written in one way",
-	"internal/resp.Next":                "internal/resp/FuzzParser",
+	"internal/resp.Next":                "internal/resp/FuzzParser serve/redis/FuzzRequests",
+	"serve/redis.parseOptions":          "serve/redis/FuzzRequests",
+	"serve/redis.scan":                  "serve/redis/FuzzRequests",
 	"shard/internal/rendezvous.receive": "shard/internal/rendezvous/FuzzFrames",
 	"shard/internal/rendezvous.examine": "shard/internal/rendezvous/FuzzStranger",
 	"shard/internal/rendezvous.heard":   "shard/internal/rendezvous/FuzzMember",

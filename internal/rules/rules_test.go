@@ -130,7 +130,7 @@ func rank(pkg string, families []string) int {
 	switch {
 	case top == "cmd" || top == "examples":
 		return 10
-	case top == "bench" || strings.HasPrefix(pkg, "internal/bench/") && pkg != "internal/bench/baseline" || strings.HasPrefix(rest, "classify/"): // a paper's studies; what serves
+	case top == "bench" || strings.HasPrefix(pkg, "internal/bench/") && pkg != "internal/bench/baseline" || strings.HasPrefix(rest, "classify/"), top == "serve": // a paper's studies; what serves
 		return 9
 	case pkg == "internal/operations", strings.HasPrefix(pkg, "internal/bench") || top == "join" || top == "genome" && rest != "":
 		return 8
