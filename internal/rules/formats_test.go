@@ -73,6 +73,7 @@ var formats = map[string]string{
 	"internal/operations.seed":       "internal/operations/FuzzFile",
 
 	// What people write.
+	"cmd/warpmap.check":            "none: a time, which Go takes apart",
 	"cmd/warpmap.Set":              "cmd/warpmap/FuzzDeviceName cmd/warpmap/FuzzSize",
 	"device.parseName":             "device/FuzzNames cmd/warpmap/FuzzDeviceName",
 	"internal/frame.CombineHeader": "none: code, which the compiler takes apart",
