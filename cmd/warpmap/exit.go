@@ -11,6 +11,7 @@ import (
 	"github.com/warpmap/warpmap/genome/kmers"
 	"github.com/warpmap/warpmap/internal/crash"
 	"github.com/warpmap/warpmap/join"
+	"github.com/warpmap/warpmap/serve/redis"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -72,6 +73,7 @@ func exitCode(err error) int {
 		input *join.InputError
 		reads *genome.InputError
 		wk    *kmers.FileError
+		keys  *redis.DamagedError
 		panic *crash.Error
 	)
 	switch {
@@ -84,7 +86,7 @@ func exitCode(err error) int {
 		return exitMemory
 	case errors.As(err, &own) || errors.As(err, &fault) || errors.As(err, &build):
 		return exitDevice
-	case errors.As(err, &input) || errors.As(err, &reads) || errors.As(err, &wk):
+	case errors.As(err, &input) || errors.As(err, &reads) || errors.As(err, &wk) || errors.As(err, &keys):
 		return exitInput
 	}
 	return exitOther

@@ -110,13 +110,13 @@ func root() *cobra.Command {
 		"take no more of the device's memory than this, such as 2GB")
 	cmd.PersistentFlags().Bool("json", false, "print figures as JSON")
 	devices, gen, demo, launch := devicesCommand(), genCommand(), demoCommand(), launchCommand()
-	compile, version := compileCommand(), versionCommand()
-	onlyUses(uses{json: true}, devices, gen, version)
+	compile, version, serve := compileCommand(), versionCommand(), serveCommand()
+	onlyUses(uses{json: true}, devices, gen, version, serve)
 	onlyUses(uses{device: true}, demo, compile)
 	onlyUses(uses{}, launch)
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagError(err) })
 	cmd.AddCommand(devices, benchCommand(), tuneCommand(), demo, gen, joinCommand(), distinctCommand(), topCommand(),
-		launch, kmersCommand(), classifyCommand(), compile, version)
+		launch, kmersCommand(), classifyCommand(), serve, compile, version)
 	cmd.SetGlobalNormalizationFunc(spelled)
 	ranErrors(cmd)
 	return cmd

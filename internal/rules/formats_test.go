@@ -73,6 +73,7 @@ var formats = map[string]string{
 	"internal/operations.seed":       "internal/operations/FuzzFile",
 
 	// What people write.
+	"cmd/warpmap.check":            "none: a time, which Go takes apart",
 	"cmd/warpmap.Set":              "cmd/warpmap/FuzzDeviceName cmd/warpmap/FuzzSize",
 	"device.parseName":             "device/FuzzNames cmd/warpmap/FuzzDeviceName",
 	"internal/frame.CombineHeader": "none: code, which the compiler takes apart",
@@ -125,6 +126,11 @@ var formats = map[string]string{
 	"cmd/warpmap.tellFirst": "none: names of folders in /proc",
 
 	// Wire formats.
+	"internal/keyspace.entries":         "internal/keyspace/FuzzEntries",
+	"internal/keyspace.numbers":         "none: a file's number, which must be written in one way",
+	"internal/resp.Next":                "internal/resp/FuzzParser serve/redis/FuzzRequests",
+	"serve/redis.parseOptions":          "serve/redis/FuzzRequests",
+	"serve/redis.scan":                  "serve/redis/FuzzRequests",
 	"shard/internal/rendezvous.receive": "shard/internal/rendezvous/FuzzFrames",
 	"shard/internal/rendezvous.examine": "shard/internal/rendezvous/FuzzStranger",
 	"shard/internal/rendezvous.heard":   "shard/internal/rendezvous/FuzzMember",

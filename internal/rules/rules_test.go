@@ -130,7 +130,7 @@ func rank(pkg string, families []string) int {
 	switch {
 	case top == "cmd" || top == "examples":
 		return 10
-	case top == "bench" || strings.HasPrefix(pkg, "internal/bench/") && pkg != "internal/bench/baseline" || strings.HasPrefix(rest, "classify/"): // a paper's studies; what serves
+	case top == "bench" || strings.HasPrefix(pkg, "internal/bench/") && pkg != "internal/bench/baseline" || strings.HasPrefix(rest, "classify/"), top == "serve": // a paper's studies; what serves
 		return 9
 	case pkg == "internal/operations", strings.HasPrefix(pkg, "internal/bench") || top == "join" || top == "genome" && rest != "":
 		return 8
@@ -142,7 +142,7 @@ func rank(pkg string, families []string) int {
 		return 5
 	case pkg == "internal/frame":
 		return 4
-	case top == "table" || top == "workload":
+	case top == "table" || top == "workload" || pkg == "internal/keyspace":
 		return 3
 	case pkg == "device":
 		return 2

@@ -66,7 +66,11 @@ func parts() []*part {
 		{name: "crashes", share: 3, env: []string{"WARPMAP_LONG=1"}, turns: []turn{
 			{dir: "cmd/warpmap", tests: "^TestKilledAtEachCall$"},
 			{dir: "cmd/warpmap", tests: "^TestEachCallOnFilesFails$"},
-			{dir: "cmd/warpmap", tests: "^Test(LaunchMemberKilled|ServeKilled)$"},
+			{dir: "cmd/warpmap", tests: "^Test(LaunchMemberKilled|ServeKilled|KeysSurviveKill)$"},
+		}},
+		{name: "servers", share: 2, env: []string{"WARPMAP_LONG=1"}, turns: []turn{
+			{dir: "serve/redis", tests: "^Test(SameAsRedis|RandomBytes)$"},
+			{dir: "internal/keyspace", tests: "^Test(AgainstModel|OpenAgain|SaveWhileOthersWrite)$"},
 		}},
 		{name: "stress", share: 3, turns: histories},
 		{name: "model", share: 4, env: []string{"WARPMAP_MODEL=1"}, turns: histories},

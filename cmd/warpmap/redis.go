@@ -1,0 +1,318 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	classify "github.com/warpmap/warpmap/genome/classify/serve"
+	"github.com/warpmap/warpmap/internal/crash"
+	"github.com/warpmap/warpmap/serve/redis"
+)
+
+const serveKeysLong = `serve holds strings under keys, in host memory, for clients of Redis (RESP2 and RESP3), such as
+redis-cli, redis-py and go-redis. Commands are GET, SET and their kin, counters, times to live, SCAN, and PFADD, PFCOUNT
+and PFMERGE. Replies are those of Redis 7, and what is not there is an unknown command. COMMAND LIST lists all.
+
+It listens on this machine alone. Another address needs --tls-cert, --tls-key and --password-file, or --insecure, where
+the network itself keeps strangers away. Without --data everything is in memory only. With it, --save makes snapshots
+while serving, and --log keeps a log: after a crash, what was acknowledged under --log always is there, and under
+everysec all but the last second or two. On SIGTERM requests end, and the last snapshot and the log are written.
+
+--http serves /metrics for Prometheus, and /healthz. At --memory commands that need memory get an error. With --policy
+allkeys-lru keys go instead that were not used for long.`
+
+const serveKeysExample = `  warpmap serve
+  redis-cli set answer 42 ex 60
+  warpmap serve --data /var/lib/warpmap --save every=60s --log everysec --memory 4GB --http 127.0.0.1:9121
+  warpmap serve --redis '' --socket /run/warpmap.sock --policy allkeys-lru --memory 500MB
+  warpmap serve --redis :6379 --tls-cert server.crt --tls-key server.key --password-file /etc/warpmap/password
+
+` + exitCodes
+
+// keyFlags are those of a server of keys.
+type keyFlags struct {
+	o                   redis.Options
+	listen, socket      string
+	http                string
+	save, log, policy   string
+	password, cert, key string
+	insecure, quiet     bool
+	bulk, request, out  int64
+}
+
+func serveCommand() *cobra.Command {
+	var s keyFlags
+	cmd := &cobra.Command{
+		Use:     "serve",
+		Short:   "Hold keys and values for clients of Redis",
+		Long:    serveKeysLong,
+		Example: serveKeysExample,
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return s.run(cmd) },
+	}
+	s.flags(cmd)
+	return cmd
+}
+
+func (s *keyFlags) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&s.listen, "redis", "127.0.0.1:6379", "address for clients of Redis; empty for none, :6379 for all "+
+		"the machine's")
+	f.StringVar(&s.socket, "socket", "", "name for a Unix socket, with mode 0600")
+	f.StringVar(&s.http, "http", "", "address for /metrics and /healthz; empty for none")
+	f.Var(&size{&s.o.MaxMemory}, "memory", "most bytes of keys, values and indexes, such as 4GB; left out, no "+
+		"bound. A quarter is for what is dead")
+	f.StringVar(&s.policy, "policy", "noeviction", "what happens at --memory: noeviction or allkeys-lru")
+	f.StringVar(&s.o.Folder, "data", "", "folder for snapshots and logs, which are read at the start")
+	f.StringVar(&s.save, "save", "", "make snapshots: every=60s, and at the end")
+	f.StringVar(&s.log, "log", "", "keep a log in --data, and bring it to the disk always, everysec or no")
+	f.BoolVar(&s.o.Repair, "repair", false, "cut a log where it is damaged, and lose what stands behind")
+	f.StringVar(&s.password, "password-file", "", "file with the password that clients must say")
+	f.StringVar(&s.cert, "tls-cert", "", "certificate, in PEM: --redis is TLS then")
+	f.StringVar(&s.key, "tls-key", "", "its key, in PEM")
+	f.BoolVar(&s.insecure, "insecure", false, "listen on other addresses without TLS or password")
+	f.IntVar(&s.o.Clients, "clients", 10_000, "most connections at once")
+	f.Var(&size{&s.bulk}, "max-bulk", "most bytes of a key or value; left out, 512 MiB")
+	f.Var(&size{&s.request}, "max-request", "most bytes of a request; left out, 1 GiB")
+	f.Var(&size{&s.out}, "max-output", "most bytes of replies that wait for a client; left out, 1 GiB")
+	f.DurationVar(&s.o.Timeout, "timeout", time.Minute, "give up a client that sends or takes nothing of what is due "+
+		"for so long")
+	f.DurationVar(&s.o.Idle, "idle", 0, "give up a client that asks for nothing for so long; 0 for never")
+	f.IntVar(&s.o.Loops, "threads", 0, "answer with so many threads; 0 for one for every two cores")
+	f.BoolVarP(&s.quiet, "quiet", "q", false, "no messages")
+}
+
+// check completes the options, or tells of flags that say nothing that can be done.
+func (s *keyFlags) check() error {
+	if s.listen == "" && s.socket == "" {
+		return errors.New("--redis '' without --socket: want one to listen on")
+	}
+	switch s.policy {
+	case "noeviction":
+	case "allkeys-lru":
+		s.o.Policy = redis.LRU
+	default:
+		return fmt.Errorf("--policy %q: want noeviction or allkeys-lru", s.policy)
+	}
+	switch s.log {
+	case "":
+	case "always":
+		s.o.Fsync = redis.FsyncAlways
+	case "everysec":
+		s.o.Fsync = redis.FsyncEverySecond
+	case "no":
+		s.o.Fsync = redis.FsyncNever
+	default:
+		return fmt.Errorf("--log %q: want always, everysec or no", s.log)
+	}
+	if s.save != "" {
+		every, is := strings.CutPrefix(s.save, "every=")
+		var err error
+		if s.o.Save, err = time.ParseDuration(every); err != nil || !is || s.o.Save <= 0 {
+			return fmt.Errorf("--save %q: want every= and a time, such as every=60s", s.save)
+		}
+	}
+	if s.o.Folder == "" && (s.log != "" || s.save != "") {
+		return errors.New("--log or --save without --data: want a folder for the files")
+	}
+	if (s.cert == "") != (s.key == "") {
+		return errors.New("--tls-cert and --tls-key: want both or none")
+	}
+	for _, n := range []*int64{&s.bulk, &s.request, &s.out, &s.o.MaxMemory} {
+		if *n < 0 {
+			return fmt.Errorf("--memory, --max-bulk, --max-request or --max-output of %d: want a size, such as 2GB", *n)
+		}
+	}
+	if s.o.Clients < 1 || s.o.Timeout <= 0 || s.o.Idle < 0 || s.o.Loops < 0 {
+		return fmt.Errorf("--clients %d, --timeout %v, --idle %v, --threads %d: want more than 0, of --idle and "+
+			"--threads 0 or more", s.o.Clients, s.o.Timeout, s.o.Idle, s.o.Loops)
+	}
+	s.o.Bulk, s.o.Request, s.o.Output = int(s.bulk), int(s.request), int(s.out)
+	return s.checkAddresses()
+}
+
+// checkAddresses refuses to be heard by strangers.
+func (s *keyFlags) checkAddresses() error {
+	if s.insecure {
+		return nil
+	}
+	if s.listen != "" && !onlyHere(s.listen) && (s.cert == "" || s.password == "") {
+		return fmt.Errorf("--redis %s: others can reach this address: want --tls-cert, --tls-key and --password-file "+
+			"too, or --insecure where the network keeps strangers away", s.listen)
+	}
+	if s.http != "" && !onlyHere(s.http) {
+		return fmt.Errorf("--http %s: others can reach this address: want one of this machine alone, or --insecure "+
+			"where the network keeps strangers away", s.http)
+	}
+	return nil
+}
+
+// onlyHere tells whether all addresses of a name are of this machine alone. What is none is told when it is listened
+// on.
+func onlyHere(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return true
+	}
+	if host == "" {
+		return false
+	}
+	if ip := net.ParseIP(host); ip != nil {
+		return ip.IsLoopback()
+	}
+	all, err := net.LookupIP(host)
+	for _, ip := range all {
+		if !ip.IsLoopback() {
+			return false
+		}
+	}
+	return err == nil
+}
+
+// readPassword reads the password's file, whose last line break is not of it.
+func (s *keyFlags) readPassword() error {
+	if s.password == "" {
+		return nil
+	}
+	text, err := os.ReadFile(s.password)
+	if err != nil {
+		return fmt.Errorf("--password-file: %w", err)
+	}
+	s.o.Password = string(bytes.TrimRight(text, "\r\n"))
+	if s.o.Password == "" {
+		return fmt.Errorf("--password-file %s: it is empty", s.password)
+	}
+	return nil
+}
+
+func (s *keyFlags) run(cmd *cobra.Command) error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	if err := s.readPassword(); err != nil {
+		return err
+	}
+	to := cmd.ErrOrStderr()
+	if s.quiet {
+		to = io.Discard
+	}
+	s.o.Log = log.New(to, "", log.LstdFlags)
+	if jsonFlag(cmd) {
+		s.o.Log = slog.NewLogLogger(slog.NewJSONHandler(to, nil), slog.LevelInfo)
+	}
+	listeners, err := s.listeners()
+	defer func() {
+		for _, l := range listeners {
+			l.Close()
+		}
+	}()
+	if err != nil {
+		return err
+	}
+	web, err := s.web()
+	if err != nil {
+		return err
+	}
+	if web != nil {
+		defer web.Close()
+	}
+	s.collect()
+	begin := time.Now()
+	server, err := redis.New(s.o)
+	if err != nil {
+		return err
+	}
+	if s.o.Folder != "" {
+		s.o.Log.Printf("%d keys loaded in %v", server.Len(), time.Since(begin).Round(time.Millisecond))
+	}
+	for _, l := range listeners {
+		s.o.Log.Printf("listening on %s", l.Addr())
+	}
+	finishes.Store(true)
+	return errors.Join(s.serve(cmd.Context(), server, listeners, web), server.Close())
+}
+
+// collect has Go collect garbage more often than it would: keys and values have no pointers to follow, so that costs
+// little, and what is dead otherwise takes as much memory as they do.
+func (s *keyFlags) collect() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(25)
+	}
+	if s.o.MaxMemory > 0 && os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(s.o.MaxMemory + s.o.MaxMemory/8 + 64<<20)
+	}
+}
+
+// serve answers until ctx is done.
+func (s *keyFlags) serve(ctx context.Context, server *redis.Server, listeners []net.Listener, web net.Listener) error {
+	if web == nil {
+		return server.Serve(ctx, listeners...)
+	}
+	s.o.Log.Printf("listening on http://%s/metrics", web.Addr())
+	h := &http.Server{Handler: server.Handler(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 10 * time.Second,
+		WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10, ErrorLog: s.o.Log}
+	g, serving := crash.WithContext(ctx)
+	g.Go(func() error {
+		if err := h.Serve(web); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	})
+	g.Go(func() error {
+		defer h.Close() // the last to go: /healthz says that the server ends
+		return server.Serve(serving, listeners...)
+	})
+	return g.Wait()
+}
+
+func (s *keyFlags) web() (net.Listener, error) {
+	if s.http == "" {
+		return nil, nil
+	}
+	l, err := net.Listen("tcp", s.http)
+	if err != nil {
+		return nil, fmt.Errorf("--http: %w", err)
+	}
+	return l, nil
+}
+
+// listeners are those that the flags name; on an error, those before it.
+func (s *keyFlags) listeners() (all []net.Listener, err error) {
+	if s.listen != "" {
+		l, err := net.Listen("tcp", s.listen)
+		if err != nil {
+			return all, fmt.Errorf("--redis: %w", err)
+		}
+		if s.cert != "" {
+			pair, err := tls.LoadX509KeyPair(s.cert, s.key)
+			if err != nil {
+				l.Close()
+				return all, fmt.Errorf("--tls-cert: %w", err)
+			}
+			l = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12})
+		}
+		all = append(all, l)
+	}
+	if s.socket != "" {
+		l, err := classify.ListenUnix(s.socket)
+		if err != nil {
+			return all, fmt.Errorf("--socket: %w", err)
+		}
+		all = append(all, l)
+	}
+	return all, nil
+}

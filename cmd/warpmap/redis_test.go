@@ -1,0 +1,285 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/warpmap/warpmap/internal/testenv"
+)
+
+// keyServer is a server of keys in a process of its own, on a Unix socket.
+type keyServer struct {
+	*exec.Cmd
+	t      *testing.T
+	socket string
+	says   *bytes.Buffer
+}
+
+func startKeyServer(t *testing.T, dir string, env []string, args ...string) *keyServer {
+	t.Helper()
+	s := &keyServer{t: t, socket: filepath.Join(dir, "s"), says: &bytes.Buffer{}}
+	s.Cmd = exec.Command(os.Args[0], append([]string{"serve", "--redis", "", "--socket", s.socket}, args...)...)
+	s.Env = append(append(os.Environ(), "WARPMAP_TEST_COMMAND=1"), env...)
+	s.Stderr = s.says
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Process.Kill(); s.Wait() })
+	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		if c, err := net.Dial("unix", s.socket); err == nil {
+			c.Write([]byte("PING\r\n"))
+			c.SetReadDeadline(time.Now().Add(time.Minute))
+			line, _ := bufio.NewReader(c).ReadString('\n')
+			if c.Close(); line == "+PONG\r\n" {
+				return s
+			}
+		}
+		if time.Now().After(end) {
+			s.Process.Kill()
+			s.Wait()
+			t.Fatalf("the server does not answer: %s", s.says)
+		}
+	}
+}
+
+// ask sends a line, and gives the reply's: of a string its bytes.
+func (s *keyServer) ask(line string) string {
+	s.t.Helper()
+	c, err := net.Dial("unix", s.socket)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(time.Minute))
+	fmt.Fprintf(c, "%s\r\n", line)
+	r := bufio.NewReader(c)
+	reply, err := r.ReadString('\n')
+	if err != nil {
+		s.t.Fatalf("%s: %v", line, err)
+	}
+	if reply = strings.TrimSpace(reply); reply[0] == '$' && reply != "$-1" {
+		reply, _ = r.ReadString('\n')
+		reply = strings.TrimSpace(reply)
+	}
+	return reply
+}
+
+// After kill -9 under load with --log always, each write that was acknowledged is there.
+func TestKeysSurviveKill(t *testing.T) {
+	dir, rounds, clients := t.TempDir(), 2, 4
+	if testenv.Long() {
+		rounds = 20
+	}
+	r := rand.New(rand.NewPCG(testenv.FirstSeed(), 1))
+	acknowledged := make([]int, clients) // of each client's counter
+	total := 0
+	for round := range rounds {
+		s := startKeyServer(t, dir, nil, "--data", filepath.Join(dir, "data"), "--log", "always", "--save", "every=200ms")
+		for i, n := range acknowledged {
+			got, _ := strconv.Atoi(strings.TrimPrefix(s.ask(fmt.Sprint("GET counter:", i)), "$-1"))
+			if got < n {
+				t.Fatalf("round %d: counter %d is %d, and %d was acknowledged: %s", round, i, got, n, s.says)
+			}
+			for k := n; k > max(0, n-50); k-- {
+				if v := s.ask(fmt.Sprintf("GET key:%d:%d", i, k)); v != strconv.Itoa(k) {
+					t.Fatalf("round %d: key %d of client %d is %q", round, k, i, v)
+				}
+			}
+			acknowledged[i] = got
+		}
+		var wg sync.WaitGroup
+		for i := range clients {
+			wg.Go(func() {
+				c, err := net.Dial("unix", s.socket)
+				if err != nil {
+					return
+				}
+				defer c.Close()
+				from := bufio.NewReader(c)
+				for n := acknowledged[i]; ; { // some at once, of which the last may not be acknowledged
+					var b []byte
+					for k := n + 1; k <= n+5; k++ {
+						b = fmt.Appendf(b, "SET key:%d:%d %d\r\nSET counter:%d %d\r\n", i, k, k, i, k)
+					}
+					if _, err := c.Write(b); err != nil {
+						return
+					}
+					for range 5 {
+						for range 2 {
+							if line, err := from.ReadString('\n'); err != nil || line != "+OK\r\n" {
+								return
+							}
+						}
+						n++
+						acknowledged[i] = n
+					}
+				}
+			})
+		}
+		time.Sleep(time.Duration(100+r.IntN(400)) * time.Millisecond)
+		s.Process.Kill()
+		wg.Wait()
+		s.Wait()
+	}
+	for _, n := range acknowledged {
+		total += n
+	}
+	if total < rounds*clients {
+		t.Errorf("%d writes were acknowledged", total)
+	}
+	testenv.Tried(t, total, "writes")
+}
+
+// With --memory the process takes not much more than that, as the system counts it.
+func TestServeKeysKeepsToMemory(t *testing.T) {
+	if _, err := os.Stat("/proc/self/status"); err != nil {
+		t.Skip(err)
+	}
+	s := startKeyServer(t, t.TempDir(), nil, "--memory", "100MB", "--policy", "allkeys-lru")
+	c, err := net.Dial("unix", s.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	const n = 40_000
+	go func() {
+		for i := range n {
+			size := 1 + i*7919%20_000
+			fmt.Fprintf(c, "*3\r\n$3\r\nSET\r\n$8\r\n%08d\r\n$%d\r\n%s\r\n", i*31%20_000, size, strings.Repeat("v", size))
+		}
+	}()
+	from := bufio.NewReader(c)
+	for i := range n {
+		if line, err := from.ReadString('\n'); err != nil || line != "+OK\r\n" {
+			t.Fatalf("write %d: %q, %v", i, line, err)
+		}
+	}
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "VmHWM:")
+	if kb, _ := strconv.Atoi(strings.Fields(rest)[0]); kb < 50_000 || kb > 300_000 {
+		t.Errorf("at most %d kB were in memory", kb)
+	} else {
+		t.Logf("at most %d kB were in memory", kb)
+	}
+}
+
+// A signal ends a server well: what is in memory is in the last snapshot, and is there again.
+func TestServeKeysEndsWell(t *testing.T) {
+	dir := t.TempDir()
+	args := []string{"--data", filepath.Join(dir, "data"), "--save", "every=1h", "--memory", "100MB", "--policy", "allkeys-lru"}
+	s := startKeyServer(t, dir, nil, args...)
+	s.ask("SET a \"b c\" EX 1000")
+	s.ask("PFADD h x y z")
+	s.Process.Signal(syscall.SIGTERM)
+	if err := s.Wait(); err != nil {
+		t.Fatalf("%v: %s", err, s.says)
+	}
+	if _, err := os.Stat(s.socket); !os.IsNotExist(err) {
+		t.Errorf("the socket stays: %v", err)
+	}
+	s = startKeyServer(t, dir, nil, args...)
+	if got := s.ask("GET a") + s.ask("PFCOUNT h") + s.ask("CONFIG GET maxmemory-policy"); got != "b c:3*2" {
+		t.Errorf("%q", got)
+	}
+	if !strings.Contains(s.says.String(), "2 keys loaded") {
+		t.Errorf("it says %s", s.says)
+	}
+}
+
+// Where the log cannot be written, writes are not acknowledged, then refused, and reads go on. What was acknowledged is
+// there again.
+func TestServeKeysOnFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	s := startKeyServer(t, dir, []string{"WARPMAP_TEST_SMALL_FILES=65536"}, "--data", filepath.Join(dir, "data"), "--log", "always")
+	c, err := net.Dial("unix", s.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	from, acknowledged := bufio.NewReader(c), 0
+	for ; acknowledged < 10_000; acknowledged++ {
+		fmt.Fprintf(c, "SET key:%d %s\r\n", acknowledged, strings.Repeat("v", 100))
+		if line, err := from.ReadString('\n'); err != nil || line != "+OK\r\n" {
+			break
+		}
+	}
+	if acknowledged < 100 || acknowledged == 10_000 {
+		t.Fatalf("%d writes were acknowledged: %s", acknowledged, s.says)
+	}
+	if got := s.ask("SET a b"); !strings.HasPrefix(got, "-MISCONF Errors writing to the AOF file: ") {
+		t.Errorf("a write has the reply %q", got)
+	}
+	if got := s.ask("GET key:0"); got != strings.Repeat("v", 100) {
+		t.Errorf("a read has the reply %q", got)
+	}
+	s.Process.Kill()
+	s.Wait()
+	s = startKeyServer(t, dir, nil, "--data", filepath.Join(dir, "data"))
+	for i := range acknowledged {
+		if i%50 == 0 || i == acknowledged-1 {
+			if got := s.ask(fmt.Sprint("GET key:", i)); got != strings.Repeat("v", 100) {
+				t.Errorf("key %d of %d that were acknowledged is %q", i, acknowledged, got)
+			}
+		}
+	}
+}
+
+func TestServeKeysErrors(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		name = filepath.Join(dir, name)
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	empty, password := file("empty", "\n"), file("password", "x\n")
+	os.Mkdir(filepath.Join(dir, "data"), 0o700)
+	file("data/log.1", "not a log of ours")
+	for _, c := range []struct {
+		code int
+		args []string
+		says string
+	}{
+		{exitUsage, []string{"--redis", ""}, "--socket"},
+		{exitUsage, []string{"--redis", ":0"}, "--insecure"},
+		{exitUsage, []string{"--redis", "0.0.0.0:0", "--password-file", password}, "--tls-cert"},
+		{exitUsage, []string{"--redis", "[::]:0"}, "--insecure"},
+		{exitUsage, []string{"--redis", "192.0.2.1:0"}, "--insecure"},
+		{exitUsage, []string{"--http", ":0"}, "--insecure"},
+		{exitUsage, []string{"--redis", "nowhere"}, "--redis"},
+		{exitUsage, []string{"--policy", "lfu"}, "--policy"},
+		{exitUsage, []string{"--log", "often", "--data", dir}, "--log"},
+		{exitUsage, []string{"--log", "always"}, "--data"},
+		{exitUsage, []string{"--save", "60s", "--data", dir}, "--save"},
+		{exitUsage, []string{"--save", "every=0s", "--data", dir}, "--save"},
+		{exitUsage, []string{"--tls-cert", "x"}, "--tls-key"},
+		{exitUsage, []string{"--tls-cert", empty, "--tls-key", empty, "--redis", "127.0.0.1:0"}, "--tls-cert"},
+		{exitUsage, []string{"--password-file", filepath.Join(dir, "none")}, "--password-file"},
+		{exitUsage, []string{"--password-file", empty}, "empty"},
+		{exitUsage, []string{"--clients", "0"}, "--clients"},
+		{exitUsage, []string{"--memory", "-1"}, "--memory"},
+		{exitOther, []string{"--max-bulk", "1GB", "--redis", "127.0.0.1:0"}, "want no more"},
+		{exitInput, []string{"--data", filepath.Join(dir, "data"), "--redis", "127.0.0.1:0"}, "log.1"},
+	} {
+		if _, _, err := run(t, append([]string{"serve"}, c.args...)...); err == nil || exitCode(err) != c.code ||
+			!strings.Contains(err.Error(), c.says) {
+			t.Errorf("%v: exit code %d, %v; want %d, %s", c.args, exitCode(err), err, c.code, c.says)
+		}
+	}
+}

@@ -1,0 +1,267 @@
+package keyspace
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"sync"
+	"sync/atomic"
+)
+
+// kind is what a record of a file says.
+type kind byte
+
+const (
+	kindPut    kind = iota + 1 // the key has this value, and expires then
+	kindAppend                 // the key's value has this behind it
+	kindExpire                 // the key expires then
+	kindDelete                 // the key is gone
+	kindClear                  // all keys are gone
+	kindPatch                  // the key's value has these bytes from expires on
+	kindEnd                    // a snapshot is whole, with as many keys as expires says
+)
+
+// A file begins with a word, and its records with their heads.
+const (
+	magic       = "warpmap keys 01\n"
+	entryBytes  = 32 // crcs of the rest of the head and of key and value; kind, bytes of key and value, expires
+	mostPending = 64 << 20
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// entry is a record of a file.
+type entry struct {
+	kind       kind
+	key, value []byte
+	expires    int64
+}
+
+// appendEntry appends a record of a file to b.
+func appendEntry(b []byte, e entry) []byte {
+	var head [entryBytes]byte
+	crc := crc32.Update(crc32.Update(0, castagnoli, e.key), castagnoli, e.value)
+	binary.LittleEndian.PutUint32(head[4:], crc)
+	binary.LittleEndian.PutUint32(head[8:], uint32(e.kind))
+	binary.LittleEndian.PutUint32(head[12:], uint32(len(e.key)))
+	binary.LittleEndian.PutUint32(head[16:], uint32(len(e.value)))
+	binary.LittleEndian.PutUint64(head[24:], uint64(e.expires))
+	binary.LittleEndian.PutUint32(head[:], crc32.Update(0, castagnoli, head[4:]))
+	return append(append(append(b, head[:]...), e.key...), e.value...)
+}
+
+// DamagedError says where a file is damaged.
+type DamagedError struct {
+	Name string
+	At   int64 // bytes of it that are sound
+	Why  string
+}
+
+func (e *DamagedError) Error() string {
+	return fmt.Sprintf("%s is damaged at byte %d: %s", e.Name, e.At, e.Why)
+}
+
+// errTorn ends a file within a record, or with one that is not whole.
+var errTorn = errors.New("it ends within a record")
+
+// entries reads the records of a file of so many bytes, and gives them to do, whose they are until it returns. sound is
+// how many bytes hold whole records. Errors: errTorn; another, if a record that is not the last is damaged; do's.
+func entries(r io.Reader, size int64, do func(e entry) error) (sound int64, err error) {
+	from := bufio.NewReaderSize(r, 1<<20)
+	var first [len(magic)]byte
+	if size < int64(len(magic)) {
+		return 0, errTorn
+	}
+	if _, err := io.ReadFull(from, first[:]); err != nil {
+		return 0, err
+	}
+	if string(first[:]) != magic {
+		return 0, errors.New("it is no file of keys, or of a version that is not known")
+	}
+	sound = int64(len(magic))
+	var head [entryBytes]byte
+	var body []byte
+	for sound < size {
+		if size-sound < entryBytes {
+			return sound, errTorn
+		}
+		if _, err := io.ReadFull(from, head[:]); err != nil {
+			return sound, err
+		}
+		if crc32.Update(0, castagnoli, head[4:]) != binary.LittleEndian.Uint32(head[:]) {
+			if head == [entryBytes]byte{} && zeros(from) { // as a file system leaves what it had no time to write
+				return sound, errTorn
+			}
+			return sound, errors.New("a record's head has another checksum than it says")
+		}
+		key, value := binary.LittleEndian.Uint32(head[12:]), binary.LittleEndian.Uint32(head[16:])
+		e := entry{kind: kind(head[8]), expires: int64(binary.LittleEndian.Uint64(head[24:]))}
+		k, none := binary.LittleEndian.Uint32(head[8:]), binary.LittleEndian.Uint32(head[20:])
+		if k < uint32(kindPut) || k > uint32(kindEnd) || none != 0 || key > mostBytes || value > mostBytes {
+			return sound, fmt.Errorf("a record of kind %d with %d and %d bytes", e.kind, key, value)
+		}
+		n := int64(key) + int64(value)
+		end := sound + entryBytes + n
+		if end > size {
+			return sound, errTorn
+		}
+		if int64(cap(body)) < n {
+			body = make([]byte, n)
+		}
+		body = body[:n]
+		if _, err := io.ReadFull(from, body); err != nil {
+			return sound, err
+		}
+		if crc32.Update(0, castagnoli, body) != binary.LittleEndian.Uint32(head[4:]) {
+			if end == size {
+				return sound, errTorn
+			}
+			return sound, errors.New("a record has another checksum than it says")
+		}
+		e.key, e.value = body[:key:key], body[key:]
+		if err := do(e); err != nil {
+			return sound, err
+		}
+		sound = end
+	}
+	return sound, nil
+}
+
+// zeros tells whether nothing but zeros is left.
+func zeros(r io.ByteReader) bool {
+	for {
+		c, err := r.ReadByte()
+		if err != nil || c != 0 {
+			return err == io.EOF
+		}
+	}
+}
+
+// logFile is a log that is written. A nil one takes nothing.
+type logFile struct {
+	file   *os.File
+	mu     sync.Mutex
+	turn   sync.Cond
+	buf    []byte // what is to be written
+	other  []byte // memory for what is written
+	bytes  int64  // of all records
+	wrote  int64  // how many of these are in the file
+	synced int64  // how many of these are on the disk
+	busy   bool   // somebody writes
+	err    error  // why writing failed the last time
+	broken bool   // syncing failed
+	wake   chan struct{}
+	failed *atomic.Bool // of all logs
+}
+
+func createLog(name string, wake chan struct{}, failed *atomic.Bool) (*logFile, error) {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		return nil, err
+	}
+	l := &logFile{file: f, wake: wake, failed: failed}
+	l.turn.L = &l.mu
+	l.buf = append(l.buf, magic...)
+	l.bytes = int64(len(l.buf))
+	if err := l.commit(true); err != nil { // the next try wants the same name
+		return nil, errors.Join(err, f.Close(), os.Remove(name))
+	}
+	return l, nil
+}
+
+// append adds a record. Where the disk does not keep up, it waits.
+func (l *logFile) append(k kind, key, value []byte, expires int64) {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	for len(l.buf) > mostPending && l.err == nil && !l.broken {
+		l.signal()
+		l.turn.Wait()
+	}
+	before := len(l.buf)
+	l.buf = appendEntry(l.buf, entry{k, key, value, expires})
+	l.bytes += int64(len(l.buf) - before)
+	if before < 1<<20 && len(l.buf) >= 1<<20 {
+		l.signal()
+	}
+	l.mu.Unlock()
+}
+
+func (l *logFile) signal() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// commit has everything that was appended before in the file, and on the disk if it is to be synced. Those who come
+// while another writes go together behind that one.
+func (l *logFile) commit(sync bool) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for all := l.bytes; ; {
+		switch {
+		case l.broken:
+			return l.err
+		case l.synced >= all || !sync && l.wrote >= all:
+			return nil
+		case l.busy:
+			l.turn.Wait()
+			continue
+		}
+		if err := l.write(sync); err != nil {
+			return err
+		}
+	}
+}
+
+// write writes what there is, without the lock meanwhile. What was not written stays, and a part of it is cut off.
+func (l *logFile) write(sync bool) (err error) {
+	l.busy = true
+	data, from := l.buf, l.wrote
+	l.buf, l.other = l.other[:0], nil
+	l.mu.Unlock()
+	_, err = l.file.WriteAt(data, from)
+	written := err == nil
+	if err == nil && sync {
+		err = l.file.Sync()
+	}
+	if !written {
+		l.file.Truncate(from)
+	}
+	l.mu.Lock()
+	l.busy = false
+	if l.err = err; err != nil {
+		l.failed.Store(true)
+	}
+	switch {
+	case !written:
+		l.buf = append(data, l.buf...)
+	case err != nil:
+		l.broken = true
+	default:
+		l.wrote += int64(len(data))
+		if sync {
+			l.synced = l.wrote
+		}
+	}
+	if written && cap(data) <= 4<<20 {
+		l.other = data[:0]
+	}
+	l.turn.Broadcast()
+	return err
+}
+
+func (l *logFile) close(sync bool) error { return errors.Join(l.commit(sync), l.file.Close()) }
+
+// why is why the log cannot be written, or nil.
+func (l *logFile) why() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err
+}

@@ -1,0 +1,411 @@
+package keyspace
+
+import (
+	"bytes"
+	"math/bits"
+	"sync"
+	"sync/atomic"
+)
+
+// Shard is the keys of some hashes. All methods are called between Lock and Unlock of it; what they return of the
+// shard's memory is the caller's until it changes the shard or unlocks it.
+type Shard struct {
+	mu       sync.Mutex
+	space    *Space
+	slots    []slot
+	segments []segment // the first is none, so that no place is 0
+	spare    []uint32  // numbers of segments that are no more
+	current  uint32    // where records are put; 0: nowhere yet
+	moving   bool
+	left     uint32 // the segment that was current when records began to be moved, and is not any more; or 0
+	log      *logFile
+	records  int64 // bytes of live records
+	counted  int64 // bytes of records and slots that the space does not know yet
+	expiring int   // keys that expire
+	at       int   // the slot where the sweep goes on
+	keys     atomic.Int64
+
+	hits, misses, expired, evicted, changes uint64
+	_                                       [64]byte
+}
+
+// Unlock ends what Lock began.
+func (s *Shard) Unlock() { s.mu.Unlock() }
+
+// home is the slot where the search for a hash begins.
+func (s *Shard) home(hash uint64) int {
+	return int(hash << shardBits >> (64 - uint(bits.TrailingZeros(uint(len(s.slots))))))
+}
+
+func (s *Shard) record(place uint64) record {
+	return record(s.segments[place>>32].mem[uint32(place):])
+}
+
+// find is the slot of a key, or −1.
+func (s *Shard) find(hash uint64, key []byte) int {
+	if len(s.slots) == 0 {
+		return -1
+	}
+	for i := s.home(hash); ; i = (i + 1) & (len(s.slots) - 1) {
+		switch at := &s.slots[i]; {
+		case at.place == 0:
+			return -1
+		case at.hash == hash && bytes.Equal(s.record(at.place).key(), key):
+			return i
+		}
+	}
+}
+
+// there is the slot of a key that has not expired, or −1.
+func (s *Shard) there(hash uint64, key []byte, now int64) int {
+	i := s.find(hash, key)
+	if i >= 0 && s.record(s.slots[i].place).expired(now) {
+		s.expired++
+		s.remove(i)
+		return -1
+	}
+	return i
+}
+
+// Get is a key's value, and when it expires, in milliseconds since 1970; 0 for never.
+func (s *Shard) Get(hash uint64, key []byte, now int64) (value []byte, expires int64, ok bool) {
+	i := s.there(hash, key, now)
+	if i < 0 {
+		s.misses++
+		return nil, 0, false
+	}
+	s.hits++
+	r := s.record(s.slots[i].place)
+	if t := clock(now); r.u32(atUsed) != t {
+		r.set32(atUsed, t)
+	}
+	return r.value(), r.expires(), true
+}
+
+// Peek does what Get does, and leaves no trace of it.
+func (s *Shard) Peek(hash uint64, key []byte, now int64) (value []byte, expires int64, ok bool) {
+	i := s.there(hash, key, now)
+	if i < 0 {
+		return nil, 0, false
+	}
+	r := s.record(s.slots[i].place)
+	return r.value(), r.expires(), true
+}
+
+// clock counts 64 ms each. It goes round in nine years.
+func clock(now int64) uint32 { return uint32(now >> 6) }
+
+// Put puts or replaces a value. Neither key nor value may be of the shard's memory.
+func (s *Shard) Put(hash uint64, key, value []byte, expires, now int64) {
+	s.changes++
+	s.log.append(kindPut, key, value, expires)
+	s.put(s.find(hash, key), hash, key, value, expires, now)
+}
+
+func (s *Shard) put(i int, hash uint64, key, value []byte, expires, now int64) {
+	if i >= 0 {
+		r := s.record(s.slots[i].place)
+		if size, wanted := r.size(), sizeOf(len(key), len(value)); wanted <= size && (size <= 64 || 2*wanted >= size) {
+			s.expiring += expiring(expires) - expiring(r.expires())
+			r.set32(atValueBytes, uint32(len(value)))
+			r.set32(atUsed, clock(now))
+			r.setExpires(expires)
+			copy(r.value(), value)
+			return
+		}
+	}
+	place := s.write(key, value, len(value), expires, now)
+	if i >= 0 {
+		s.replace(i, place)
+	} else {
+		s.insert(hash, place)
+	}
+	s.settle()
+}
+
+// replace has a slot lead to another record.
+func (s *Shard) replace(i int, place uint64) {
+	old := s.slots[i].place
+	s.slots[i].place = place
+	s.release(old)
+}
+
+func expiring(at int64) int {
+	if at != 0 {
+		return 1
+	}
+	return 0
+}
+
+// write makes a record with room for so many bytes of a value.
+func (s *Shard) write(key, value []byte, room int, expires, now int64) uint64 {
+	size := sizeOf(len(key), room)
+	place := s.reserve(size)
+	r := s.record(place)
+	r.set32(atKeyBytes, uint32(len(key)))
+	r.set32(atValueBytes, uint32(len(value)))
+	r.set32(atRoom, uint32(size-headBytes-len(key)))
+	r.set32(atUsed, clock(now))
+	r.setExpires(expires)
+	copy(r[headBytes:], key)
+	copy(r[headBytes+len(key):], value)
+	s.expiring += expiring(expires)
+	s.records += int64(size)
+	s.counted += int64(size)
+	return place
+}
+
+// Append appends to a value, or puts it, and gives its length. A value with more than most bytes is left as it was.
+func (s *Shard) Append(hash uint64, key, more []byte, most int, now int64) (n int, ok bool) {
+	i := s.there(hash, key, now)
+	if i < 0 {
+		s.Put(hash, key, more, 0, now)
+		return len(more), true
+	}
+	r := s.record(s.slots[i].place)
+	before := len(r.value())
+	if n = before + len(more); n > most {
+		return before, false
+	}
+	s.changes++
+	s.log.append(kindAppend, key, more, 0)
+	s.extend(i, key, more, now)
+	return n, true
+}
+
+func (s *Shard) extend(i int, key, more []byte, now int64) {
+	r := s.record(s.slots[i].place)
+	before := len(r.value())
+	n := before + len(more)
+	if n > r.room() {
+		place := s.write(key, nil, n+min(n, 1<<20), r.expires(), now)
+		old := s.record(s.slots[i].place) // which may have moved
+		to := s.record(place)
+		to.set32(atValueBytes, uint32(before))
+		copy(to.value(), old.value())
+		s.replace(i, place)
+		r = s.record(s.slots[i].place)
+	}
+	r.set32(atValueBytes, uint32(n))
+	r.set32(atUsed, clock(now))
+	copy(r.value()[before:], more)
+	s.settle()
+}
+
+// Patch replaces bytes of a key's value, which has so many and has not expired, by others.
+func (s *Shard) Patch(hash uint64, key []byte, from int, with []byte) {
+	v := s.record(s.slots[s.find(hash, key)].place).value()
+	s.changes++
+	s.log.append(kindPatch, key, with, int64(from))
+	copy(v[from:], with)
+}
+
+// Delete removes a key, and tells whether it was there.
+func (s *Shard) Delete(hash uint64, key []byte, now int64) bool {
+	i := s.there(hash, key, now)
+	if i >= 0 {
+		s.remove(i)
+	}
+	return i >= 0
+}
+
+// Expire sets when a key expires, 0 for never, and tells whether the key was there.
+func (s *Shard) Expire(hash uint64, key []byte, at, now int64) bool {
+	i := s.there(hash, key, now)
+	if i < 0 {
+		return false
+	}
+	s.changes++
+	s.log.append(kindExpire, key, nil, at)
+	s.expire(i, at)
+	return true
+}
+
+func (s *Shard) expire(i int, at int64) {
+	r := s.record(s.slots[i].place)
+	s.expiring += expiring(at) - expiring(r.expires())
+	r.setExpires(at)
+}
+
+// remove takes the key of a slot out.
+func (s *Shard) remove(i int) {
+	s.changes++
+	place := s.slots[i].place
+	s.log.append(kindDelete, s.record(place).key(), nil, 0)
+	s.unlink(i)
+	s.release(place)
+	s.settle()
+}
+
+// insert gives a hash that is not there a slot.
+func (s *Shard) insert(hash, place uint64) {
+	if n := int(s.keys.Add(1)); n*fullDenominator > len(s.slots)*fullNumerator {
+		s.resize(max(leastSlots, 2*len(s.slots)))
+	}
+	s.link(hash, place)
+}
+
+func (s *Shard) link(hash, place uint64) {
+	i := s.home(hash)
+	for s.slots[i].place != 0 {
+		i = (i + 1) & (len(s.slots) - 1)
+	}
+	s.slots[i] = slot{hash, place}
+}
+
+func (s *Shard) resize(n int) {
+	old := s.slots
+	s.slots = make([]slot, n)
+	s.counted += int64(slotBytes * (n - len(old)))
+	for _, at := range old {
+		if at.place != 0 {
+			s.link(at.hash, at.place)
+		}
+	}
+}
+
+// unlink empties a slot, and moves up what would not be found behind it.
+func (s *Shard) unlink(i int) {
+	mask := len(s.slots) - 1
+	for j := (i + 1) & mask; s.slots[j].place != 0; j = (j + 1) & mask {
+		if home := s.home(s.slots[j].hash); (j-home)&mask >= (j-i)&mask {
+			s.slots[i] = s.slots[j]
+			i = j
+		}
+	}
+	s.slots[i] = slot{}
+	n := int(s.keys.Add(-1))
+	if len(s.slots) > leastSlots && 8*n < len(s.slots) {
+		s.resize(len(s.slots) / 2)
+	}
+}
+
+// reserve finds place for a record.
+func (s *Shard) reserve(size int) uint64 {
+	if s.current != 0 {
+		if c := &s.segments[s.current]; c.used+size <= len(c.mem) {
+			c.used += size
+			return placeOf(s.current, c.used-size)
+		}
+	}
+	full := s.current
+	usual := min(mostSegment, max(leastSegment, 1<<bits.Len(uint(s.records/8))))
+	if size > usual/4 {
+		seg := s.segment(size)
+		s.segments[seg].used = size
+		return placeOf(seg, 0)
+	}
+	s.current = s.segment(usual)
+	s.segments[s.current].used = size
+	place := placeOf(s.current, 0)
+	switch {
+	case full == 0:
+	case !s.moving:
+		s.thin(full)
+	case s.left == 0: // those that come behind it while records are moved have nothing that is dead
+		s.left = full
+	}
+	return place
+}
+
+// segment makes a segment, and gives its number.
+func (s *Shard) segment(size int) uint32 {
+	s.space.allocated.Add(int64(size))
+	made := segment{mem: make([]byte, size)}
+	if n := len(s.spare); n > 0 {
+		seg := s.spare[n-1]
+		s.spare = s.spare[:n-1]
+		s.segments[seg] = made
+		return seg
+	}
+	if len(s.segments) == 0 {
+		s.segments = append(s.segments, segment{})
+	}
+	s.segments = append(s.segments, made)
+	return uint32(len(s.segments) - 1)
+}
+
+// release ends a record, to which no slot leads any more.
+func (s *Shard) release(place uint64) {
+	r := s.record(place)
+	size := r.size()
+	s.expiring -= expiring(r.expires())
+	r.set32(atKeyBytes, r.u32(atKeyBytes)|deadBit)
+	s.records -= int64(size)
+	s.counted -= int64(size)
+	seg := uint32(place >> 32)
+	s.segments[seg].dead += size
+	s.thin(seg)
+}
+
+// thin frees a segment in which there is too little that lives.
+func (s *Shard) thin(seg uint32) {
+	g := &s.segments[seg]
+	switch {
+	case s.moving || g.mem == nil:
+	case g.dead == g.used && seg == s.current:
+		g.used, g.dead = 0, 0
+	case seg == s.current:
+	case g.dead == g.used:
+		s.drop(seg)
+	case s.space.deadParts()*g.dead > g.used:
+		s.move(seg)
+	}
+}
+
+func (s *Shard) drop(seg uint32) {
+	s.space.allocated.Add(-int64(len(s.segments[seg].mem)))
+	s.segments[seg] = segment{}
+	s.spare = append(s.spare, seg)
+}
+
+// move brings the records of a segment elsewhere, and frees it.
+func (s *Shard) move(seg uint32) {
+	s.moving = true
+	from := s.segments[seg]
+	for at := 0; at < from.used; {
+		r := record(from.mem[at:])
+		size := r.size()
+		if !r.dead() {
+			old, hash := placeOf(seg, at), s.space.Hash(r.key())
+			place := s.reserve(size)
+			copy(s.record(place), r[:size])
+			for i := s.home(hash); ; i = (i + 1) & (len(s.slots) - 1) {
+				if s.slots[i].place == old {
+					s.slots[i].place = place
+					break
+				}
+			}
+		}
+		at += size
+	}
+	s.moving = false
+	s.drop(seg)
+	if left := s.left; left != 0 {
+		s.left = 0
+		s.thin(left)
+	}
+}
+
+// settle tells the space of the bytes that came and went, now and then.
+func (s *Shard) settle() {
+	if s.counted > s.space.unsettled || s.counted < -s.space.unsettled {
+		s.space.live.Add(s.counted)
+		s.counted = 0
+	}
+}
+
+// clear takes all keys out, and logs nothing.
+func (s *Shard) clear() {
+	for i := range s.segments {
+		s.space.allocated.Add(-int64(len(s.segments[i].mem)))
+	}
+	s.space.live.Add(s.counted - s.bytes())
+	s.slots, s.segments, s.spare, s.current = nil, nil, nil, 0
+	s.expiring, s.at, s.records, s.counted = 0, 0, 0, 0
+	s.keys.Store(0)
+	s.changes++
+}
+
+// bytes are those of live records and of slots.
+func (s *Shard) bytes() int64 { return s.records + int64(slotBytes*len(s.slots)) }

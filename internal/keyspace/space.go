@@ -1,0 +1,512 @@
+package keyspace
+
+import (
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"math/bits"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/warpmap/warpmap/internal/crash"
+)
+
+// Policy is what goes out where memory is full.
+type Policy int
+
+const (
+	NoEviction Policy = iota // nothing: Admit refuses
+	LRU                      // keys that were not used for long, of those that are looked at
+)
+
+// Sync is when the log goes to the disk.
+type Sync int
+
+const (
+	NoLog           Sync = iota // there is no log
+	SyncNever                   // when the system likes
+	SyncEverySecond             // within a second or two
+	SyncAlways                  // when Commit returns
+)
+
+// Options are those of a space. The zero value is one in memory without bounds.
+type Options struct {
+	Most   int64     // bytes of memory for keys, values and indexes; 0: no bound
+	Policy Policy    // what happens at the bound
+	Folder string    // for snapshots and logs; empty: none
+	Sync   Sync      // of the log in Folder
+	Repair bool      // cut a log at what is damaged, even if more stands behind it
+	Log    io.Writer // gets a line for what was cut and what went wrong; nil: none
+}
+
+// Space is keys and values: see the package's comment. Its methods are safe for use by several goroutines.
+type Space struct {
+	o         Options
+	seed      maphash.Seed
+	shards    []Shard
+	allocated atomic.Int64 // bytes of segments
+	live      atomic.Int64 // bytes of live records and of indexes, nearly
+	unsettled int64        // how nearly, for a shard
+	opened    int64        // when, in milliseconds
+	flushes   atomic.Int64 // how often all was cleared
+	disk      *disk        // nil: there is none
+
+	stop    chan struct{}
+	workers crash.WaitGroup
+	closing sync.Once
+}
+
+// Open makes a space, of what Folder holds. Cost: reading that. Errors: the system's; a folder that another process
+// uses; *DamagedError.
+func Open(o Options) (*Space, error) {
+	if o.Log == nil {
+		o.Log = io.Discard
+	}
+	if o.Most < 0 || o.Sync != NoLog && o.Folder == "" {
+		return nil, fmt.Errorf("a space of %d bytes, with a log in folder %q: want no negative size, and a folder for "+
+			"a log", o.Most, o.Folder)
+	}
+	s := &Space{o: o, seed: maphash.MakeSeed(), shards: make([]Shard, shards), unsettled: 1 << 10,
+		opened: time.Now().UnixMilli(), stop: make(chan struct{})}
+	for i := range s.shards {
+		s.shards[i].space = s
+	}
+	if o.Folder != "" {
+		var err error
+		if s.disk, err = openDisk(s, o); err != nil {
+			return nil, err
+		}
+		if o.Sync != NoLog {
+			s.workers.Go(func() { s.disk.flush(s.stop) })
+		}
+	}
+	s.workers.Go(s.sweeping)
+	return s, nil
+}
+
+// Close ends a space. What was logged is on the disk then, where the log is synced at all. It is idempotent. Nobody may
+// use the space any more. Errors: the system's.
+func (s *Space) Close() (err error) {
+	s.closing.Do(func() {
+		close(s.stop)
+		s.workers.Wait()
+		if s.disk != nil {
+			err = s.disk.close()
+		}
+	})
+	return err
+}
+
+// Hash is what the space knows a key by.
+func (s *Space) Hash(key []byte) uint64 { return maphash.Bytes(s.seed, key) }
+
+// Lock locks the shard of a hash.
+func (s *Space) Lock(hash uint64) *Shard {
+	sh := &s.shards[hash>>(64-shardBits)]
+	sh.mu.Lock()
+	return sh
+}
+
+// Several is the shards of several keys. The zero value is none.
+type Several [shards / 64]uint64
+
+// Add adds the shard of a hash.
+func (t *Several) Add(hash uint64) { i := hash >> (64 - shardBits); t[i/64] |= 1 << (i % 64) }
+
+// LockAll locks shards, in one order, so that what is done to several keys happens at once for everybody else.
+func (s *Space) LockAll(t *Several) {
+	for w, word := range t {
+		for ; word != 0; word &= word - 1 {
+			s.shards[w*64+bits.TrailingZeros64(word)].mu.Lock()
+		}
+	}
+}
+
+// UnlockAll ends what LockAll began.
+func (s *Space) UnlockAll(t *Several) {
+	for w, word := range t {
+		for ; word != 0; word &= word - 1 {
+			s.shards[w*64+bits.TrailingZeros64(word)].mu.Unlock()
+		}
+	}
+}
+
+// Warm reads what a look-up of each hash will read first, so that the processor waits for all of that at once, and not
+// for one after the other. The caller has locked the shards. places is scratch memory, of as many.
+func (s *Space) Warm(hashes, places []uint64) (sum uint64) {
+	for i, hash := range hashes {
+		if sh := s.Of(hash); len(sh.slots) > 0 {
+			places[i] = sh.slots[sh.home(hash)].place
+		} else {
+			places[i] = 0
+		}
+	}
+	for i, place := range places[:len(hashes)] {
+		if place != 0 {
+			sum += uint64(s.Of(hashes[i]).record(place)[0])
+		}
+	}
+	return sum
+}
+
+// Of is the shard of a hash, which the caller has locked by LockAll.
+func (s *Space) Of(hash uint64) *Shard { return &s.shards[hash>>(64-shardBits)] }
+
+// Len counts the keys, those among them that have expired and were not removed yet. Cost: some microseconds.
+func (s *Space) Len() (n int64) {
+	for i := range s.shards {
+		n += s.shards[i].keys.Load()
+	}
+	return n
+}
+
+// Clear takes all keys out.
+func (s *Space) Clear() {
+	for i := range s.shards {
+		s.shards[i].mu.Lock()
+	}
+	s.flushes.Add(1)
+	if s.disk != nil {
+		s.disk.cleared(s)
+	}
+	for i := range s.shards {
+		s.shards[i].clear()
+		s.shards[i].mu.Unlock()
+	}
+}
+
+// deadParts says when a segment is cleared of what is dead: when that is one of so many parts of it, or more.
+func (s *Space) deadParts() int {
+	if s.o.Most > 0 && s.allocated.Load() > s.o.Most-s.o.Most/4 {
+		return 8
+	}
+	return 2
+}
+
+// Admit tells whether there is room for so many more bytes. With LRU it makes room. The caller has locked nothing.
+func (s *Space) Admit(more, now int64) bool {
+	if s.o.Most == 0 {
+		return true
+	}
+	most := s.o.Most - s.o.Most/4
+	if s.allocated.Load()+more > s.o.Most {
+		s.tidy()
+	}
+	for tries := 0; s.live.Load()+more > most; tries++ {
+		if s.o.Policy == NoEviction || more > most || tries > 16*shards {
+			return false
+		}
+		s.evict(now)
+	}
+	return true
+}
+
+// evict takes out the key that was not used for longest, of some that random shards have.
+func (s *Space) evict(now int64) {
+	var oldest *Shard
+	var what slot
+	age := uint32(0)
+	at, looks := rand.Uint64(), uint64(0)
+	for seen := 0; seen < evictedOf && looks < shards; looks++ {
+		if looks%8 == 7 { // shards that stand side by side are as good as any, but for the next eviction
+			at = rand.Uint64()
+		}
+		sh := &s.shards[(at+looks)%shards]
+		if sh.keys.Load() == 0 {
+			continue
+		}
+		sh.mu.Lock()
+		n, p, a := sh.oldest(now)
+		if seen += n; n > 0 && (oldest == nil || a > age) {
+			oldest, what, age = sh, p, a
+		}
+		sh.mu.Unlock()
+	}
+	if oldest == nil {
+		return
+	}
+	oldest.mu.Lock()
+	defer oldest.mu.Unlock()
+	if i := oldest.slotOf(what); i >= 0 { // else another has changed it meanwhile
+		oldest.evicted++
+		oldest.remove(i)
+		s.live.Add(oldest.counted)
+		oldest.counted = 0
+	}
+}
+
+// tidy has all segments cleared in which an eighth is dead, or more.
+func (s *Space) tidy() {
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.mu.Lock()
+		for seg := range sh.segments {
+			sh.thin(uint32(seg))
+		}
+		sh.mu.Unlock()
+	}
+}
+
+// evictedOf is how many keys are looked at to find one that was not used for long, and evictedEach how many of a shard.
+const evictedOf, evictedEach = 16, 4
+
+// oldest looks at some keys that stand side by side, for their hashes are random.
+func (s *Shard) oldest(now int64) (seen int, what slot, age uint32) {
+	mask := len(s.slots) - 1
+	if s.keys.Load() == 0 {
+		return 0, what, 0
+	}
+	for i := int(rand.Uint64()) & mask; seen < min(evictedEach, int(s.keys.Load())); i = (i + 1) & mask {
+		if s.slots[i].place == 0 {
+			continue
+		}
+		seen++
+		a := clock(now) - s.record(s.slots[i].place).u32(atUsed)
+		if a >= 1<<31 { // used since now
+			a = 0
+		}
+		if what.place == 0 || a > age {
+			what, age = s.slots[i], a
+		}
+	}
+	return seen, what, age
+}
+
+// slotOf finds a slot again, or gives −1 where it has changed.
+func (s *Shard) slotOf(what slot) int {
+	if len(s.slots) == 0 {
+		return -1
+	}
+	for i := s.home(what.hash); s.slots[i].place != 0; i = (i + 1) & (len(s.slots) - 1) {
+		if s.slots[i] == what {
+			return i
+		}
+	}
+	return -1
+}
+
+// Counts are what has happened to a space, and what it takes.
+type Counts struct {
+	Keys, Expiring                 int64
+	Hits, Misses, Expired, Evicted uint64
+	Changes                        uint64 // how often something was put, changed or removed
+	Live, Allocated                int64  // bytes of live records and indexes, and of all memory
+}
+
+// Counts counts. Cost: some ten microseconds.
+func (s *Space) Counts() (c Counts) {
+	c.Allocated = s.allocated.Load()
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.mu.Lock()
+		c.Keys += sh.keys.Load()
+		c.Expiring += int64(sh.expiring)
+		c.Hits += sh.hits
+		c.Misses += sh.misses
+		c.Expired += sh.expired
+		c.Evicted += sh.evicted
+		c.Changes += sh.changes
+		c.Live += sh.bytes()
+		c.Allocated += int64(slotBytes * len(sh.slots))
+		sh.mu.Unlock()
+	}
+	return c
+}
+
+// Most is the bound of memory, or 0.
+func (s *Space) Most() int64 { return s.o.Most }
+
+// Scan gives keys from a cursor on, 0 at first, until there were about n, and tells where to go on; 0 is the end. Keys
+// that are there all the time come once, others once or not at all. key is do's until it returns; do locks nothing.
+func (s *Space) Scan(cursor uint64, n int, now int64, do func(key []byte)) (next uint64) {
+	at := cursor << 1
+	found, looked := 0, 0
+	for at>>(64-shardBits) < shards {
+		number := at >> (64 - shardBits)
+		sh := &s.shards[number]
+		behind := (number + 1) << (64 - shardBits) // 0 behind the last
+		if sh.keys.Load() == 0 {
+			if at = behind; at == 0 {
+				return 0
+			}
+			continue
+		}
+		sh.mu.Lock()
+		for len(sh.slots) > 0 {
+			home := sh.home(at)
+			found += sh.at0(home, now, do)
+			looked++
+			if home++; home == len(sh.slots) {
+				at = behind
+				break
+			}
+			at = number<<(64-shardBits) | uint64(home)<<(64-uint(bits.TrailingZeros(uint(len(sh.slots)))))>>shardBits
+			if found >= n || looked >= 10*n+leastLooked {
+				break
+			}
+		}
+		if len(sh.slots) == 0 {
+			at = behind
+		}
+		sh.mu.Unlock()
+		if at == 0 {
+			return 0
+		}
+		if found >= n || looked >= 10*n+leastLooked {
+			return at >> 1
+		}
+	}
+	return 0
+}
+
+// leastLooked is how many slots a scan looks at before it gives up for now, beside ten for each key that is wanted.
+const leastLooked = 512
+
+// at0 gives the keys whose home a slot is.
+func (s *Shard) at0(home int, now int64, do func(key []byte)) (n int) {
+	mask := len(s.slots) - 1
+	for i := home; s.slots[i].place != 0; i = (i + 1) & mask {
+		if s.home(s.slots[i].hash) == home {
+			if r := s.record(s.slots[i].place); !r.expired(now) {
+				do(r.key())
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// What expires and is not asked for goes in steps: so often, so many slots at once.
+const (
+	sweepEvery = 100 * time.Millisecond
+	sweepSlots = 1 << 10
+	sweepTime  = 10 * time.Millisecond // of each sweepEvery at most
+)
+
+func (s *Space) sweeping() {
+	t := time.NewTicker(sweepEvery)
+	defer t.Stop()
+	for next := 0; ; {
+		select {
+		case <-t.C:
+			next = s.sweep(next)
+		case <-s.stop:
+			return
+		}
+	}
+}
+
+// sweep removes what has expired, from a shard on, until nothing much is found or the time is over.
+func (s *Space) sweep(from int) (next int) {
+	began := time.Now()
+	for i := range shards {
+		sh := &s.shards[(from+i)%shards]
+		for more := true; more; {
+			sh.mu.Lock()
+			more = sh.sweep(began.UnixMilli())
+			sh.mu.Unlock()
+			if time.Since(began) > sweepTime {
+				return (from + i) % shards
+			}
+		}
+	}
+	return from
+}
+
+// sweep looks at some slots, and tells whether it should go on.
+func (s *Shard) sweep(now int64) (more bool) {
+	if s.expiring == 0 {
+		return false
+	}
+	seen, expired := 0, 0
+	for range min(sweepSlots, len(s.slots)) {
+		if s.at >= len(s.slots) {
+			s.at = 0
+		}
+		if p := s.slots[s.at].place; p != 0 {
+			if r := s.record(p); r.expires() != 0 {
+				if seen++; r.expired(now) {
+					expired++
+					s.expired++
+					s.remove(s.at) // what moves up is looked at, too
+					continue
+				}
+			}
+		}
+		s.at++
+	}
+	return 10*expired > seen
+}
+
+// Check goes through everything and compares it with the invariants: for tests.
+func (s *Space) Check() error {
+	var all int64
+	for n := range s.shards {
+		sh := &s.shards[n]
+		sh.mu.Lock()
+		err := sh.check(uint64(n))
+		all += sh.bytes() - sh.counted
+		sh.mu.Unlock()
+		if err != nil {
+			return fmt.Errorf("shard %d: %w", n, err)
+		}
+	}
+	if live := s.live.Load(); live != all {
+		return fmt.Errorf("%d bytes are live, and %d are counted", all, live)
+	}
+	return nil
+}
+
+func (s *Shard) check(number uint64) error {
+	keys, expires, live, slots := 0, 0, map[uint64]bool{}, len(s.slots)
+	for i, at := range s.slots {
+		if at.place == 0 {
+			continue
+		}
+		r := s.record(at.place)
+		keys++
+		expires += expiring(r.expires())
+		live[at.place] = true
+		switch hash := s.space.Hash(r.key()); {
+		case r.dead():
+			return fmt.Errorf("slot %d leads to a dead record", i)
+		case hash != at.hash || hash>>(64-shardBits) != number:
+			return fmt.Errorf("slot %d has hash %x, its key %x", i, at.hash, hash)
+		case s.find(hash, r.key()) != i:
+			return fmt.Errorf("the key of slot %d is not found there", i)
+		case len(r.value()) > r.room():
+			return fmt.Errorf("slot %d has a value of %d bytes in %d", i, len(r.value()), r.room())
+		}
+	}
+	if n := int(s.keys.Load()); n != keys || expires != s.expiring || keys*fullDenominator > slots*fullNumerator {
+		return fmt.Errorf("%d keys and %d that expire in %d slots, of which %d and %d are known", keys,
+			expires, slots, n, s.expiring)
+	}
+	records := int64(0)
+	for seg, g := range s.segments {
+		dead, at := 0, 0
+		for at < g.used {
+			r := record(g.mem[at:])
+			if r.dead() == live[placeOf(uint32(seg), at)] {
+				return fmt.Errorf("the record at %d of segment %d is lost", at, seg)
+			}
+			if r.dead() {
+				dead += r.size()
+			} else {
+				records += int64(r.size())
+			}
+			at += r.size()
+		}
+		if at != g.used || dead != g.dead || uint32(seg) != s.current && s.space.o.Most == 0 && 2*dead > g.used {
+			return fmt.Errorf("segment %d has %d bytes, %d of them dead; %d and %d are known", seg, at, dead,
+				g.used, g.dead)
+		}
+	}
+	if records != s.records {
+		return errors.New("the bytes of records are not what is counted")
+	}
+	return nil
+}

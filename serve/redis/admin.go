@@ -1,0 +1,501 @@
+package redis
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/warpmap/warpmap/internal/keyspace"
+	"github.com/warpmap/warpmap/internal/resp"
+)
+
+// answeredVersion is the version of Redis whose replies these are: clients choose by it what they ask for.
+const answeredVersion = "7.0.15"
+
+func ping(c *session, args [][]byte) {
+	switch len(args) {
+	case 1:
+		c.simple("PONG")
+	case 2:
+		c.bulk(args[1])
+	default:
+		c.wrongNumber("ping")
+	}
+}
+
+func echo(c *session, args [][]byte) { c.bulk(args[1]) }
+
+func selectDB(c *session, args [][]byte) {
+	n, ok := c.number(args[1])
+	switch {
+	case !ok:
+	case n != int64(int32(n)):
+		c.err("ERR value is out of range, value must between -2147483648 and 2147483647")
+	case n != 0:
+		c.err("ERR DB index is out of range")
+	default:
+		c.ok()
+	}
+}
+
+const wrongPassword = "WRONGPASS invalid username-password pair or user is disabled."
+
+// admit says a password, and answers if it is wrong.
+func (c *session) admit(user, password []byte) bool {
+	if c.s.o.Password == "" && (user == nil || string(user) == "default") {
+		return true // anything will do, as in Redis
+	}
+	if !c.s.says(user, password) {
+		c.s.metrics.refusedPasswords.Add(1)
+		c.err(wrongPassword)
+		return false
+	}
+	c.known, c.in.Strict = true, false
+	return true
+}
+
+func auth(c *session, args [][]byte) {
+	switch {
+	case len(args) > 3:
+		c.err(errSyntax)
+	case len(args) == 2 && c.s.o.Password == "":
+		c.err("ERR AUTH <password> called without any password configured for the default user. Are you sure your " +
+			"configuration is correct?")
+	case len(args) == 2:
+		if c.admit(nil, args[1]) {
+			c.ok()
+		}
+	default:
+		if c.admit(args[1], args[2]) {
+			c.ok()
+		}
+	}
+}
+
+func hello(c *session, args [][]byte) {
+	version := int64(0)
+	if len(args) > 1 {
+		var ok bool
+		if version, ok = resp.Int(args[1]); !ok {
+			c.err("ERR Protocol version is not an integer or out of range")
+			return
+		}
+		if version < 2 || version > 3 {
+			c.err("NOPROTO unsupported protocol version")
+			return
+		}
+	}
+	var login [][]byte
+	var name []byte
+	named := false
+	for i := 2; i < len(args); i++ {
+		switch more := len(args) - 1 - i; {
+		case is(args[i], "AUTH") && more >= 2:
+			login = args[i+1 : i+3]
+			i += 2
+		case is(args[i], "SETNAME") && more >= 1:
+			name, named = args[i+1], true
+			if !plain(name) {
+				c.err(badName)
+				return
+			}
+			i++
+		default:
+			c.err(fmt.Sprintf("ERR Syntax error in HELLO option '%s'", text(args[i], len(args[i]))))
+			return
+		}
+	}
+	if login != nil && !c.admit(login[0], login[1]) {
+		return
+	}
+	if !c.known {
+		c.err("NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH " +
+			"<user> <pass> option can be used to authenticate the client and select the RESP protocol version at the " +
+			"same time")
+		return
+	}
+	if named {
+		c.setName(name)
+	}
+	if version != 0 {
+		c.version = int(version)
+	}
+	c.pairs(7)
+	for _, pair := range [][2]string{{"server", "redis"}, {"version", answeredVersion}} {
+		c.text(pair[0])
+		c.text(pair[1])
+	}
+	c.text("proto")
+	c.int(int64(c.version))
+	c.text("id")
+	c.int(c.id)
+	for _, pair := range [][2]string{{"mode", "standalone"}, {"role", "master"}} {
+		c.text(pair[0])
+		c.text(pair[1])
+	}
+	c.text("modules")
+	c.array(0)
+}
+
+func quit(c *session, _ [][]byte) {
+	c.ok()
+	c.closing = true
+}
+
+func reset(c *session, _ [][]byte) {
+	c.version, c.known = 2, c.s.o.Password == ""
+	c.in.Strict = !c.known
+	c.setName(nil)
+	c.simple("RESET")
+}
+
+// plain tells whether a name has no spaces and nothing that a terminal would not show.
+func plain(name []byte) bool {
+	for _, ch := range name {
+		if ch < '!' || ch > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+const badName = "ERR Client names cannot contain spaces, newlines or special characters."
+
+func (c *session) setName(name []byte) {
+	if len(name) == 0 {
+		c.name.Store(nil)
+		return
+	}
+	text := string(name)
+	c.name.Store(&text)
+}
+
+func client(c *session, args [][]byte) {
+	switch sub := args[1]; {
+	case is(sub, "SETNAME") && len(args) == 3:
+		if !plain(args[2]) {
+			c.err(badName)
+			return
+		}
+		c.setName(args[2])
+		c.ok()
+	case is(sub, "GETNAME") && len(args) == 2:
+		if name := c.name.Load(); name != nil {
+			c.text(*name)
+		} else {
+			c.null()
+		}
+	case is(sub, "ID") && len(args) == 2:
+		c.int(c.id)
+	case is(sub, "SETINFO") && len(args) == 4:
+		c.setInfo(args[2], args[3])
+	case is(sub, "INFO") && len(args) == 2:
+		c.verbatim(c.describe())
+	case is(sub, "LIST") && len(args) == 2:
+		var b strings.Builder
+		for _, other := range c.s.clients() {
+			b.WriteString(other.describe())
+		}
+		c.verbatim(b.String())
+	case is(sub, "SETNAME"), is(sub, "GETNAME"), is(sub, "ID"), is(sub, "SETINFO"), is(sub, "INFO"):
+		c.wrongNumber("client|" + string(bytes.ToLower(sub)))
+	case is(sub, "LIST"):
+		c.err(errSyntax)
+	default:
+		c.unknownSub(args)
+	}
+}
+
+// setInfo keeps what a library says of itself.
+func (c *session) setInfo(what, value []byte) {
+	at := 0
+	switch {
+	case is(what, "LIB-NAME"):
+	case is(what, "LIB-VER"):
+		at = 1
+	default:
+		c.err(fmt.Sprintf("ERR Unrecognized option '%s'", text(what, 128)))
+		return
+	}
+	if !plain(value) {
+		c.err(fmt.Sprintf("ERR %s cannot contain spaces, newlines or special characters.", bytes.ToLower(what)))
+		return
+	}
+	text := string(value)
+	c.lib[at].Store(&text)
+	c.ok()
+}
+
+// describe is a line about a client. Other sessions call it, too.
+func (c *session) describe() string {
+	name, lib, version, last := "", "", "", "NULL"
+	for to, from := range map[*string]*string{&name: c.name.Load(), &lib: c.lib[0].Load(), &version: c.lib[1].Load()} {
+		if from != nil {
+			*to = *from
+		}
+	}
+	if cmd := c.cmd.Load(); cmd != nil {
+		last = cmd.name
+	}
+	return fmt.Sprintf("id=%d addr=%s laddr=%s name=%s age=%d idle=%d flags=N db=0 cmd=%s user=default lib-name=%s "+
+		"lib-ver=%s\n", c.id, c.addr, c.local, name, int64(time.Since(c.since).Seconds()),
+		max(0, time.Now().UnixMilli()-c.last.Load())/1000, last, lib, version)
+}
+
+// settings are those that CONFIG GET tells.
+func (s *Server) settings() [][2]string {
+	policy, log, fsync, save := "noeviction", "no", "everysec", ""
+	if s.o.Policy == LRU {
+		policy = "allkeys-lru"
+	}
+	if s.o.Fsync != NoLog {
+		log = "yes"
+	}
+	switch s.o.Fsync {
+	case FsyncAlways:
+		fsync = "always"
+	case FsyncNever:
+		fsync = "no"
+	}
+	if s.o.Save > 0 {
+		save = fmt.Sprintf("%d 1", max(1, int64(s.o.Save/time.Second)))
+	}
+	return [][2]string{
+		{"appendfsync", fsync},
+		{"appendonly", log},
+		{"databases", "1"},
+		{"dir", s.o.Folder},
+		{"maxclients", strconv.Itoa(s.o.Clients)},
+		{"maxmemory", strconv.FormatInt(s.o.MaxMemory, 10)},
+		{"maxmemory-policy", policy},
+		{"port", strconv.FormatInt(s.port.Load(), 10)},
+		{"proto-max-bulk-len", strconv.Itoa(s.o.Bulk)},
+		{"save", save},
+		{"timeout", strconv.FormatInt(int64(s.o.Idle/time.Second), 10)},
+	}
+}
+
+func config(c *session, args [][]byte) {
+	if !is(args[1], "GET") {
+		c.unknownSub(args)
+		return
+	}
+	if len(args) < 3 {
+		c.wrongNumber("config|get")
+		return
+	}
+	var found [][2]string
+	for _, setting := range c.s.settings() {
+		for _, pattern := range args[2:] {
+			if match(bytes.ToLower(pattern), []byte(setting[0])) {
+				found = append(found, setting)
+				break
+			}
+		}
+	}
+	c.pairs(len(found))
+	for _, setting := range found {
+		c.text(setting[0])
+		c.text(setting[1])
+	}
+}
+
+// commandCommand is COMMAND: all commands, some, their number, or no documents.
+func commandCommand(c *session, args [][]byte) {
+	switch {
+	case len(args) == 1:
+		all := names()
+		c.array(len(all))
+		for _, name := range all {
+			c.describeCommand(commands[name])
+		}
+	case is(args[1], "COUNT") && len(args) == 2:
+		c.int(int64(len(commands)))
+	case is(args[1], "LIST") && len(args) == 2:
+		all := names()
+		c.array(len(all))
+		for _, name := range all {
+			c.text(name)
+		}
+	case is(args[1], "DOCS"):
+		c.pairs(0)
+	case is(args[1], "INFO"):
+		c.array(len(args) - 2)
+		for _, name := range args[2:] {
+			if cmd := lookUp(name); cmd != nil {
+				c.describeCommand(cmd)
+			} else if c.version < 3 {
+				c.out = append(c.out, "*-1\r\n"...)
+			} else {
+				c.null()
+			}
+		}
+	case is(args[1], "COUNT"), is(args[1], "LIST"):
+		c.wrongNumber("command|" + string(bytes.ToLower(args[1])))
+	default:
+		c.unknownSub(args)
+	}
+}
+
+// describeCommand has the six parts that all versions have, and four that are empty.
+func (c *session) describeCommand(cmd *command) {
+	c.array(10)
+	c.text(cmd.name)
+	c.int(int64(cmd.arity))
+	kind := "readonly"
+	if cmd.flags&write != 0 {
+		kind = "write"
+	}
+	c.array(1)
+	c.simple(kind)
+	c.int(int64(cmd.first))
+	c.int(int64(cmd.last))
+	c.int(int64(cmd.step))
+	for range 4 {
+		c.array(0)
+	}
+}
+
+func timeNow(c *session, _ [][]byte) {
+	now := time.Now()
+	c.array(2)
+	c.text(strconv.FormatInt(now.Unix(), 10))
+	c.text(strconv.Itoa(now.Nanosecond() / 1000))
+}
+
+// save is SAVE and BGSAVE.
+func save(c *session, args [][]byte) {
+	background := is(args[0], "BGSAVE")
+	if background && (len(args) > 2 || len(args) == 2 && !is(args[1], "SCHEDULE")) {
+		c.err(errSyntax)
+		return
+	}
+	var err error
+	if background {
+		err = c.s.background()
+	} else {
+		err = c.s.space.Save()
+	}
+	switch {
+	case errors.Is(err, keyspace.ErrSaving):
+		c.err("ERR Background save already in progress")
+	case errors.Is(err, keyspace.ErrNoFolder):
+		c.err("ERR there is no folder for snapshots: start the server with --data")
+	case err != nil:
+		c.err("ERR " + err.Error())
+	case background:
+		c.simple("Background saving started")
+	default:
+		c.ok()
+	}
+}
+
+func lastSave(c *session, _ [][]byte) {
+	at, _, _ := c.s.space.Saved()
+	c.int(max(0, at.Unix()))
+}
+
+// sections of INFO, by their names.
+var sections = []struct {
+	name string
+	of   func(s *Server, line func(name string, value any))
+}{
+	{"Server", func(s *Server, line func(string, any)) {
+		up := int64(time.Since(s.begun).Seconds())
+		line("redis_version", answeredVersion)
+		line("redis_mode", "standalone")
+		line("server_name", "warpmap")
+		line("os", runtime.GOOS+" "+runtime.GOARCH)
+		line("arch_bits", 64)
+		line("process_id", os.Getpid())
+		line("tcp_port", s.port.Load())
+		line("uptime_in_seconds", up)
+		line("uptime_in_days", up/86400)
+		line("io_threads_active", s.o.Loops)
+	}},
+	{"Clients", func(s *Server, line func(string, any)) {
+		line("connected_clients", len(s.clients()))
+		line("maxclients", s.o.Clients)
+		line("blocked_clients", 0)
+	}},
+	{"Memory", func(s *Server, line func(string, any)) {
+		n := s.space.Counts()
+		policy := "noeviction"
+		if s.o.Policy == LRU {
+			policy = "allkeys-lru"
+		}
+		line("used_memory", n.Allocated)
+		line("used_memory_dataset", n.Live)
+		line("maxmemory", s.o.MaxMemory)
+		line("maxmemory_policy", policy)
+	}},
+	{"Persistence", func(s *Server, line func(string, any)) {
+		at, saving, failed := s.space.Saved()
+		line("loading", 0)
+		line("rdb_bgsave_in_progress", number(saving))
+		line("rdb_last_save_time", max(0, at.Unix()))
+		line("rdb_last_bgsave_status", status(!failed))
+		line("aof_enabled", number(s.o.Fsync != NoLog))
+		line("aof_last_write_status", status(s.space.Err() == nil))
+	}},
+	{"Stats", func(s *Server, line func(string, any)) {
+		n := s.space.Counts()
+		line("total_connections_received", s.metrics.connections.Load())
+		line("total_commands_processed", s.metrics.requests.Load())
+		line("rejected_connections", s.metrics.refused.Load())
+		line("expired_keys", n.Expired)
+		line("evicted_keys", n.Evicted)
+		line("keyspace_hits", n.Hits)
+		line("keyspace_misses", n.Misses)
+		line("total_error_replies", s.metrics.errors.Load())
+	}},
+	{"Replication", func(_ *Server, line func(string, any)) {
+		line("role", "master")
+		line("connected_slaves", 0)
+	}},
+	{"Cluster", func(_ *Server, line func(string, any)) { line("cluster_enabled", 0) }},
+	{"Keyspace", func(s *Server, line func(string, any)) {
+		if n := s.space.Counts(); n.Keys > 0 {
+			line("db0", fmt.Sprintf("keys=%d,expires=%d,avg_ttl=0", n.Keys, n.Expiring))
+		}
+	}},
+}
+
+func number(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+func status(good bool) string {
+	if good {
+		return "ok"
+	}
+	return "err"
+}
+
+func info(c *session, args [][]byte) {
+	var b strings.Builder
+	for _, section := range sections {
+		wanted := len(args) == 1
+		for _, a := range args[1:] {
+			wanted = wanted || is(a, strings.ToUpper(section.name)) || is(a, "ALL") || is(a, "EVERYTHING") ||
+				is(a, "DEFAULT")
+		}
+		if !wanted {
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteString("\r\n")
+		}
+		fmt.Fprintf(&b, "# %s\r\n", section.name)
+		section.of(c.s, func(name string, value any) { fmt.Fprintf(&b, "%s:%v\r\n", name, value) })
+	}
+	c.verbatim(b.String())
+}

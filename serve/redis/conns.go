@@ -1,0 +1,135 @@
+package redis
+
+import (
+	"crypto/tls"
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/warpmap/warpmap/internal/crash"
+)
+
+// conns are the connections that have a goroutine each.
+type conns struct {
+	s     *Server
+	work  crash.WaitGroup
+	mu    sync.Mutex
+	all   map[net.Conn]bool
+	ended bool
+}
+
+func newConns(s *Server) *conns { return &conns{s: s, all: map[net.Conn]bool{}} }
+
+// take has a goroutine answer a connection.
+func (k *conns) take(conn net.Conn, c *session) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.ended {
+		k.s.over(c)
+		conn.Close()
+		return
+	}
+	k.all[conn] = true
+	k.work.Go(func() {
+		defer func() {
+			k.mu.Lock()
+			delete(k.all, conn)
+			k.mu.Unlock()
+			k.s.over(c)
+			conn.Close()
+		}()
+		c.answer(conn)
+	})
+}
+
+// end has all connections answer what they have read, and waits for them.
+func (k *conns) end() {
+	k.mu.Lock()
+	k.ended = true
+	for conn := range k.all {
+		conn.SetReadDeadline(time.Now())
+		conn.SetWriteDeadline(time.Now().Add(lastWords))
+	}
+	k.mu.Unlock()
+	k.work.Wait()
+}
+
+// lastWords is how long replies wait for their client when the server ends.
+const lastWords = time.Second
+
+const readBytes = 64 << 10
+
+// answer reads requests and sends replies until the connection ends.
+func (c *session) answer(conn net.Conn) {
+	if t, is := conn.(*tls.Conn); is {
+		t.SetDeadline(time.Now().Add(c.s.o.Timeout))
+		if t.Handshake() != nil {
+			return
+		}
+		t.SetDeadline(time.Time{})
+	}
+	buf := make([]byte, readBytes/4) // for there are many
+	for {
+		if !c.more {
+			if !c.read(conn, buf) {
+				return
+			}
+		} else {
+			c.run(time.Now())
+		}
+		c.s.metrics.rounds.Add(1)
+		if c.wrote {
+			if c.s.space.Commit() != nil {
+				return // nothing of this is acknowledged
+			}
+			c.wrote = false
+		}
+		for len(c.out) > 0 {
+			part := c.out[:min(len(c.out), readBytes)]
+			if !c.s.ending.Load() {
+				conn.SetWriteDeadline(time.Now().Add(c.s.o.Timeout))
+			}
+			n, err := conn.Write(part)
+			if err != nil {
+				c.timedOut(err)
+				return
+			}
+			c.out = c.out[n:]
+			c.last.Store(time.Now().UnixMilli())
+		}
+		if c.out = nil; c.closing || c.s.ending.Load() && !c.more {
+			return
+		}
+	}
+}
+
+// read reads once, and answers what is whole then.
+func (c *session) read(conn net.Conn, buf []byte) bool {
+	var until time.Time
+	switch {
+	case c.in.Partial() || !c.known:
+		until = time.Now().Add(c.s.o.Timeout)
+	case c.s.o.Idle > 0:
+		until = time.Now().Add(c.s.o.Idle)
+	}
+	conn.SetReadDeadline(until)
+	if c.s.ending.Load() {
+		return false
+	}
+	n, err := conn.Read(buf)
+	if n > 0 {
+		c.in.Feed(buf[:n])
+		c.run(time.Now())
+		return true
+	}
+	c.timedOut(err)
+	return false
+}
+
+func (c *session) timedOut(err error) {
+	if errors.Is(err, os.ErrDeadlineExceeded) && !c.s.ending.Load() {
+		c.s.metrics.expired.Add(1)
+	}
+}

@@ -1,0 +1,308 @@
+package redis
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// loop answers some of the connections: see the package's comment. Only its goroutine touches what is not guarded.
+type loop struct {
+	s     *Server
+	epoll int
+	wake  int // an eventfd
+	conns map[int32]*polled
+	buf   []byte
+	spare []byte    // memory for replies
+	again []*polled // whose requests were not all answered
+	due   []*polled // whose replies wait for the log
+
+	mu    sync.Mutex
+	come  []*polled // that were handed over
+	ended bool
+}
+
+// polled is a connection of a loop. While it has replies to send it waits for that, and is not read.
+type polled struct {
+	*session
+	fd      int
+	rest    []byte // what is left of replies that the client did not take at once
+	waiting bool   // for the client to take replies
+	gone    bool
+}
+
+const (
+	mostEvents = 256
+	tick       = time.Second // how often clients that stall are looked for
+	leastRoom  = 16 << 10    // bytes of a part of a request from which on the rest is read behind it
+)
+
+func (s *Server) newLoops() (loops []*loop, err error) {
+	for range s.o.Loops {
+		l := &loop{s: s, epoll: -1, wake: -1, conns: map[int32]*polled{}, buf: make([]byte, readBytes)}
+		loops = append(loops, l)
+		if l.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err == nil {
+			l.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+		}
+		if err == nil {
+			err = l.watch(l.wake, unix.EPOLL_CTL_ADD, unix.EPOLLIN)
+		}
+		if err != nil {
+			for _, l := range loops {
+				l.close()
+			}
+			return nil, fmt.Errorf("redis: epoll: %w", err)
+		}
+	}
+	return loops, nil
+}
+
+func (l *loop) watch(fd, what int, events uint32) error {
+	return unix.EpollCtl(l.epoll, what, fd, &unix.EpollEvent{Events: events, Fd: int32(fd)})
+}
+
+// take takes a connection over, or tells that it cannot: of TLS, or for want of files.
+func (l *loop) take(conn net.Conn, c *session) bool {
+	of, is := conn.(syscall.Conn)
+	if !is {
+		return false
+	}
+	raw, err := of.SyscallConn()
+	if err != nil {
+		return false
+	}
+	fd := -1 // of its own: Go's would wake Go's poller, too
+	own := func(from uintptr) { fd, err = unix.FcntlInt(from, unix.F_DUPFD_CLOEXEC, 0) }
+	if control := raw.Control(own); control != nil || err != nil {
+		return false
+	}
+	conn.Close()
+	p := &polled{session: c, fd: fd}
+	l.mu.Lock()
+	ended := l.ended
+	if !ended {
+		l.come = append(l.come, p)
+		l.rouse()
+	}
+	l.mu.Unlock()
+	if ended {
+		unix.Close(fd)
+		l.s.over(c)
+	}
+	return true
+}
+
+func (l *loop) rouse() { unix.Write(l.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0}) }
+
+// end has the loop return when it has sent what it can.
+func (l *loop) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.ended {
+		l.ended = true
+		l.rouse()
+	}
+}
+
+func (l *loop) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ended = true
+	for _, p := range l.come {
+		unix.Close(p.fd)
+		l.s.over(p.session)
+	}
+	l.come = nil
+	for _, fd := range []int{l.epoll, l.wake} {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
+	l.epoll, l.wake = -1, -1
+}
+
+// newcomers watches what was handed over.
+func (l *loop) newcomers() (ended bool) {
+	var b [8]byte
+	unix.Read(l.wake, b[:])
+	l.mu.Lock()
+	come := l.come
+	l.come, ended = nil, l.ended
+	l.mu.Unlock()
+	for _, p := range come {
+		l.conns[int32(p.fd)] = p
+		if l.watch(p.fd, unix.EPOLL_CTL_ADD, unix.EPOLLIN) != nil {
+			l.drop(p)
+		}
+	}
+	return ended
+}
+
+func (l *loop) run() error {
+	defer l.close()
+	events := make([]unix.EpollEvent, mostEvents)
+	looked, ended := time.Now(), false
+	for !ended {
+		wait := int(tick / time.Millisecond)
+		if len(l.again) > 0 {
+			wait = 0
+		}
+		n, err := unix.EpollWait(l.epoll, events, wait)
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return fmt.Errorf("redis: epoll: %w", err)
+		}
+		now := time.Now()
+		again := l.again
+		l.again = nil
+		for _, p := range again {
+			if !p.gone {
+				l.answer(p, now)
+			}
+		}
+		for _, e := range events[:max(0, n)] {
+			if int(e.Fd) == l.wake {
+				ended = l.newcomers()
+				continue
+			}
+			switch p := l.conns[e.Fd]; {
+			case p == nil:
+			case p.waiting:
+				l.send(p)
+			case !p.more: // else its turn comes by itself
+				l.read(p, now)
+			}
+		}
+		l.commit()
+		l.s.metrics.rounds.Add(1)
+		if now.Sub(looked) > tick {
+			looked = now
+			for _, p := range l.conns {
+				if p.idle(now.UnixMilli()) {
+					l.s.metrics.expired.Add(1)
+					l.drop(p)
+				}
+			}
+		}
+	}
+	for _, p := range l.conns {
+		l.drop(p)
+	}
+	return nil
+}
+
+// read reads once, and answers what is whole then.
+func (l *loop) read(p *polled, now time.Time) {
+	buf := l.buf
+	room := p.in.Partial() && p.in.Held() >= leastRoom
+	if room {
+		buf = p.in.Room(readBytes)
+	}
+	n, err := rawIO(unix.SYS_READ, p.fd, buf)
+	switch {
+	case n > 0 && room:
+		p.in.Filled(n)
+	case n > 0:
+		p.in.Feed(buf[:n])
+	case errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR):
+		return
+	default:
+		l.drop(p)
+		return
+	}
+	l.answer(p, now)
+}
+
+// rawIO reads or writes without telling Go's scheduler, which costs as much again: neither waits, for the connection is
+// one that does not block.
+func rawIO(call uintptr, fd int, b []byte) (int, error) {
+	n, _, errno := unix.RawSyscall(call, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
+	if errno != 0 {
+		return -1, errno
+	}
+	return int(n), nil
+}
+
+func (l *loop) answer(p *polled, now time.Time) {
+	if p.out == nil {
+		p.out, l.spare = l.spare, nil
+	}
+	p.run(now)
+	if p.wrote && l.s.space.Syncs() {
+		l.due = append(l.due, p)
+		return
+	}
+	p.wrote = false
+	l.send(p)
+}
+
+// commit brings the log to the disk, and then sends what waited for that.
+func (l *loop) commit() {
+	if len(l.due) == 0 {
+		return
+	}
+	err := l.s.space.Commit()
+	for _, p := range l.due {
+		if p.wrote = false; err != nil {
+			l.drop(p) // nothing of this is acknowledged
+		} else {
+			l.send(p)
+		}
+	}
+	l.due = l.due[:0]
+}
+
+// send sends replies, as far as the client takes them.
+func (l *loop) send(p *polled) {
+	if p.rest == nil {
+		p.rest = p.out
+	}
+	for len(p.rest) > 0 {
+		n, err := rawIO(unix.SYS_WRITE, p.fd, p.rest)
+		switch {
+		case n > 0:
+			if p.rest = p.rest[n:]; p.waiting {
+				p.last.Store(time.Now().UnixMilli())
+			}
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EAGAIN):
+			if !p.waiting {
+				if p.waiting = true; l.watch(p.fd, unix.EPOLL_CTL_MOD, unix.EPOLLOUT) != nil {
+					l.drop(p)
+				}
+			}
+			return
+		default:
+			l.drop(p)
+			return
+		}
+	}
+	p.rest = nil
+	if l.spare == nil && cap(p.out) <= 2*mostRound {
+		l.spare = p.out[:0]
+	}
+	p.out = nil
+	if p.closing || p.waiting && l.watch(p.fd, unix.EPOLL_CTL_MOD, unix.EPOLLIN) != nil {
+		l.drop(p)
+		return
+	}
+	p.waiting = false
+	if p.more {
+		l.again = append(l.again, p)
+	}
+}
+
+func (l *loop) drop(p *polled) {
+	if p.gone {
+		return
+	}
+	p.gone = true
+	delete(l.conns, int32(p.fd))
+	unix.Close(p.fd)
+	l.s.over(p.session)
+}

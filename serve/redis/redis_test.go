@@ -1,0 +1,195 @@
+package redis
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// serving is a server that a test asks.
+type serving struct {
+	*Server
+	addr net.Addr
+	says *safeBuffer
+	stop func() error // ends Serve and closes the server
+}
+
+// serve has a server answer on a Unix socket, or on what listen gives.
+func serve(t testing.TB, o Options, listen ...net.Listener) *serving {
+	t.Helper()
+	said := &safeBuffer{}
+	o.Log = log.New(said, "", 0)
+	s, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(listen) == 0 {
+		l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		listen = []net.Listener{l}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(ctx, listen...) }()
+	stopped := false
+	one := &serving{s, listen[0].Addr(), said, func() error {
+		if stopped {
+			return nil
+		}
+		stopped = true
+		cancel()
+		return errors.Join(<-done, s.Close())
+	}}
+	t.Cleanup(func() {
+		if err := one.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return one
+}
+
+// client is a connection that a test speaks the protocol over by itself.
+type testClient struct {
+	t testing.TB
+	net.Conn
+	from *bufio.Reader
+}
+
+func dial(t testing.TB, addr net.Addr) *testClient {
+	t.Helper()
+	c, err := net.Dial(addr.Network(), addr.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	c.SetDeadline(time.Now().Add(2 * time.Minute))
+	return &testClient{t, c, bufio.NewReaderSize(c, 1<<16)}
+}
+
+// request is a request as clients send it.
+func request(args ...string) []byte {
+	b := fmt.Appendf(nil, "*%d\r\n", len(args))
+	for _, a := range args {
+		b = fmt.Appendf(b, "$%d\r\n%s\r\n", len(a), a)
+	}
+	return b
+}
+
+func (c *testClient) send(b []byte) {
+	c.t.Helper()
+	if _, err := c.Write(b); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// reply is the bytes of the next reply.
+func (c *testClient) reply() string {
+	c.t.Helper()
+	var b bytes.Buffer
+	if err := readReply(c.from, &b); err != nil {
+		c.t.Fatalf("%v behind %q", err, b.Bytes())
+	}
+	return b.String()
+}
+
+func (c *testClient) do(args ...string) string {
+	c.t.Helper()
+	c.send(request(args...))
+	return c.reply()
+}
+
+// want fails where a command has another reply.
+func (c *testClient) want(reply string, args ...string) {
+	c.t.Helper()
+	if got := c.do(args...); got != reply {
+		c.t.Fatalf("%.100q: %.200q, want %.200q", args, got, reply)
+	}
+}
+
+// ends reads what comes until the connection ends.
+func (c *testClient) ends() string {
+	c.t.Helper()
+	text, err := io.ReadAll(c.from)
+	if ne := net.Error(nil); errors.As(err, &ne) && ne.Timeout() {
+		c.t.Fatalf("the connection does not end: %.200q", text)
+	}
+	return string(text)
+}
+
+func readReply(r *bufio.Reader, to *bytes.Buffer) error {
+	line, err := r.ReadString('\n')
+	to.WriteString(line)
+	if err != nil {
+		return err
+	}
+	n, _ := strconv.Atoi(strings.TrimSpace(line[1:]))
+	switch line[0] {
+	case '+', '-', ':', '_', ',', '#', '(':
+		return nil
+	case '$', '=', '!':
+		if n < 0 {
+			return nil
+		}
+		_, err := io.CopyN(to, r, int64(n)+2)
+		return err
+	case '%':
+		n *= 2
+		fallthrough
+	case '*', '~', '>':
+		for range max(0, n) {
+			if err := readReply(r, to); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return fmt.Errorf("a reply of kind %q", line[0])
+}
+
+func TestCommands(t *testing.T) {
+	s := serve(t, Options{})
+	c := dial(t, s.addr)
+	c.want("+PONG\r\n", "PING")
+	c.want("$-1\r\n", "GET", "a")
+	c.want("+OK\r\n", "SET", "a", "b\r\n\x00")
+	c.want("$4\r\nb\r\n\x00\r\n", "get", "a")
+	c.want(":2\r\n", "exists", "a", "a", "b")
+	c.want("*3\r\n$4\r\nb\r\n\x00\r\n$-1\r\n$4\r\nb\r\n\x00\r\n", "mget", "a", "b", "a")
+	c.want(":1\r\n", "incr", "n")
+	c.want("-ERR value is not an integer or out of range\r\n", "incr", "a")
+}
+
+// safeBuffer is a buffer that several goroutines write to.
+type safeBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *safeBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *safeBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}

@@ -1,0 +1,163 @@
+package redis
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/warpmap/warpmap/internal/keyspace"
+	"github.com/warpmap/warpmap/internal/resp"
+)
+
+// session is what a server knows of a connection, and what it does with its bytes. Only its loop, or its goroutine,
+// calls its methods; others read the atomic fields.
+type session struct {
+	s       *Server
+	id      int64
+	addr    string
+	local   string
+	since   time.Time
+	version int  // of the protocol
+	known   bool // has said the password, if there is one
+	in      *resp.Parser
+	out     []byte // replies that were not sent yet
+	now     int64  // milliseconds since 1970, when this round began
+	closing bool   // once the replies are sent
+	wrote   bool   // something that must be in the log before the replies are sent
+	more    bool   // requests may be left in the parser, since many replies wait
+	done    int64  // requests of this round
+
+	last atomic.Int64 // milliseconds since 1970, when something came or went
+	name atomic.Pointer[string]
+	lib  [2]atomic.Pointer[string] // the name and version of the client's library
+	cmd  atomic.Pointer[command]   // the last one
+
+	ahead   [warmed]asked // the requests that are answered together
+	hashes  []uint64      // scratch memory of commands
+	places  [warmed]uint64
+	scratch []byte
+}
+
+// A round ends for a connection with so many bytes of replies. They are sent before it goes on.
+const mostRound = 1 << 20
+
+// mostKept is how many hashes a session keeps memory for.
+const mostKept = 1 << 12
+
+func (c *session) touch(now time.Time) {
+	c.now = now.UnixMilli()
+	c.last.Store(c.now)
+}
+
+// run answers the requests that are whole.
+func (c *session) run(now time.Time) {
+	c.touch(now)
+	c.more, c.done = false, 0
+	var last *command
+	for !c.closing && !c.more {
+		n, err := c.look()
+		for i := 0; i < n && !c.closing; i++ {
+			if len(c.out) >= mostRound {
+				c.in.Back(c.ahead[i].at)
+				c.more, err = true, nil
+				break
+			}
+			last = c.do(c.ahead[i].args)
+			c.done++
+			if len(c.out) > c.s.o.Output { // what is in is not for sending any more
+				c.s.metrics.overflows.Add(1)
+				c.out = nil
+				c.closing = true
+			}
+		}
+		if err != nil && !c.closing {
+			c.err("ERR " + err.Error())
+			c.s.metrics.broken.Add(1)
+			c.closing = true
+		}
+		if n == 0 {
+			break
+		}
+	}
+	if last != nil {
+		c.cmd.Store(last)
+	}
+	c.s.metrics.requests.Add(c.done)
+	if cap(c.hashes) > mostKept {
+		c.hashes = nil
+	}
+	c.in.Keep()
+}
+
+// look takes out the next requests, some at once, and reads what their first keys lead to. So the processor waits for
+// all of that at once. Before a client has said its password, what comes next depends on that.
+func (c *session) look() (n int, err error) {
+	c.in.Done()
+	most := warmed
+	if !c.known {
+		most = 1
+	}
+	var all keyspace.Several
+	c.hashes = c.hashes[:0]
+	for ; n < most; n++ {
+		at := c.in.At()
+		args, failed := c.in.Next()
+		if err = failed; len(args) == 0 {
+			break
+		}
+		c.ahead[n] = asked{at, args}
+		if len(args) == 2 || len(args) == 3 { // most that ask for a key
+			hash := c.s.space.Hash(args[1])
+			c.hashes = append(c.hashes, hash)
+			all.Add(hash)
+		}
+	}
+	if len(c.hashes) >= leastWarmed {
+		c.s.space.LockAll(&all)
+		c.warm(c.hashes)
+		c.s.space.UnlockAll(&all)
+	}
+	return n, err
+}
+
+// warmed is how many keys are looked up at once, as far as the processor can; below leastWarmed it is not worth it.
+const warmed, leastWarmed = 64, 4
+
+// warm reads what a look-up of hashes reads first. The caller has locked their shards.
+func (c *session) warm(hashes []uint64) {
+	c.s.space.Warm(hashes, c.places[:])
+}
+
+// asked is a request, and where it begins.
+type asked struct {
+	at   int
+	args [][]byte
+}
+
+// idle tells why a client should be given up, or nothing.
+func (c *session) idle(now int64) bool {
+	waited := time.Duration(now-c.last.Load()) * time.Millisecond
+	if len(c.out) > 0 || c.in.Partial() || !c.known {
+		return waited > c.s.o.Timeout
+	}
+	return c.s.o.Idle > 0 && waited > c.s.o.Idle
+}
+
+func (c *session) ok()                  { c.out = append(c.out, "+OK\r\n"...) }
+func (c *session) err(text string)      { c.out = resp.AppendError(c.out, text); c.s.metrics.errors.Add(1) }
+func (c *session) int(n int64)          { c.out = resp.AppendInt(c.out, n) }
+func (c *session) bulk(s []byte)        { c.out = resp.AppendBulk(c.out, s) }
+func (c *session) text(s string)        { c.out = resp.AppendBulk(c.out, s) }
+func (c *session) null()                { c.out = resp.AppendNull(c.out, c.version) }
+func (c *session) array(n int)          { c.out = resp.AppendArray(c.out, n) }
+func (c *session) pairs(n int)          { c.out = resp.AppendMap(c.out, c.version, n) }
+func (c *session) simple(word string)   { c.out = resp.AppendSimple(c.out, word) }
+func (c *session) verbatim(text string) { c.out = resp.AppendVerbatim(c.out, c.version, text) }
+
+// truth answers with 1 or 0.
+func (c *session) truth(is bool) {
+	if is {
+		c.out = append(c.out, ":1\r\n"...)
+	} else {
+		c.out = append(c.out, ":0\r\n"...)
+	}
+}

@@ -1,0 +1,338 @@
+package redis
+
+import (
+	"math"
+	"strconv"
+
+	"github.com/warpmap/warpmap/internal/resp"
+)
+
+func get(c *session, args [][]byte) {
+	sh, h := c.lock(args[1])
+	if v, _, ok := sh.Get(h, args[1], c.now); ok {
+		c.bulk(v)
+	} else {
+		c.null()
+	}
+	sh.Unlock()
+}
+
+func strlen(c *session, args [][]byte) {
+	sh, h := c.lock(args[1])
+	v, _, _ := sh.Get(h, args[1], c.now)
+	c.int(int64(len(v)))
+	sh.Unlock()
+}
+
+// options are those that SET and GETEX share.
+type options struct {
+	nx, xx, get, keep, persist bool
+	unit                       string // of when: EX, PX, EXAT or PXAT
+	when                       []byte
+}
+
+// parseOptions reads the options of SET or GETEX. Where they are wrong it answers so.
+func (c *session) parseOptions(args [][]byte, name string) (o options, ok bool) {
+	isSet := name == "set"
+	for i := 0; i < len(args); i++ {
+		a, more := args[i], i+1 < len(args)
+		timed := func(as string) bool {
+			return more && is(a, as) && !o.keep && !o.persist && (o.unit == "" || o.unit == as)
+		}
+		switch {
+		case isSet && is(a, "NX") && !o.xx:
+			o.nx = true
+		case isSet && is(a, "XX") && !o.nx:
+			o.xx = true
+		case isSet && is(a, "GET"):
+			o.get = true
+		case isSet && is(a, "KEEPTTL") && !o.persist && o.unit == "":
+			o.keep = true
+		case !isSet && is(a, "PERSIST") && !o.keep && o.unit == "":
+			o.persist = true
+		case timed("EX"):
+			o.unit, o.when = "EX", args[i+1]
+			i++
+		case timed("PX"):
+			o.unit, o.when = "PX", args[i+1]
+			i++
+		case timed("EXAT"):
+			o.unit, o.when = "EXAT", args[i+1]
+			i++
+		case timed("PXAT"):
+			o.unit, o.when = "PXAT", args[i+1]
+			i++
+		default:
+			c.err(errSyntax)
+			return o, false
+		}
+	}
+	return o, true
+}
+
+// expires is when a key expires by SET or GETEX, in milliseconds; 0 where that is not told. It answers where it is
+// wrong.
+func (c *session) expires(o options, name string) (at int64, ok bool) {
+	if o.unit == "" {
+		return 0, true
+	}
+	return c.when(o.when, o.unit[0] == 'E', len(o.unit) == 2, name)
+}
+
+// when reads a time of seconds or milliseconds, from now or from 1970, which must be positive.
+func (c *session) when(arg []byte, seconds, relative bool, name string) (int64, bool) {
+	n, ok := c.number(arg)
+	if !ok {
+		return 0, false
+	}
+	at, ok := c.instant(n, seconds, relative)
+	if !ok || n <= 0 {
+		c.badTime(name)
+		return 0, false
+	}
+	return at, true
+}
+
+func (c *session) badTime(name string) { c.err("ERR invalid expire time in '" + name + "' command") }
+
+func (c *session) instant(n int64, seconds, relative bool) (at int64, ok bool) {
+	if seconds {
+		if n > math.MaxInt64/1000 || n < math.MinInt64/1000 {
+			return 0, false
+		}
+		n *= 1000
+	}
+	if relative {
+		if n > math.MaxInt64-c.now {
+			return 0, false
+		}
+		n += c.now
+	}
+	return n, true
+}
+
+func set(c *session, args [][]byte) {
+	key, value := args[1], args[2]
+	var o options
+	at := int64(0)
+	if len(args) > 3 {
+		var ok bool
+		if o, ok = c.parseOptions(args[3:], "set"); !ok {
+			return
+		}
+		if at, ok = c.expires(o, "set"); !ok {
+			return
+		}
+	}
+	sh, h := c.lock(key)
+	defer sh.Unlock()
+	there, expires := false, int64(0)
+	if o.nx || o.xx || o.get || o.keep {
+		var old []byte
+		if o.get {
+			old, expires, there = sh.Get(h, key, c.now)
+		} else {
+			old, expires, there = sh.Peek(h, key, c.now)
+		}
+		if o.get && there {
+			c.bulk(old)
+		} else if o.get {
+			c.null()
+		}
+	}
+	if o.nx && there || o.xx && !there {
+		if !o.get {
+			c.null()
+		}
+		return
+	}
+	if o.keep {
+		at = expires
+	}
+	sh.Put(h, key, value, at, c.now)
+	if !o.get {
+		c.ok()
+	}
+}
+
+func setNX(c *session, args [][]byte) {
+	sh, h := c.lock(args[1])
+	defer sh.Unlock()
+	_, _, there := sh.Peek(h, args[1], c.now)
+	if !there {
+		sh.Put(h, args[1], args[2], 0, c.now)
+	}
+	c.truth(!there)
+}
+
+// setEX is SETEX, and PSETEX of milliseconds.
+func setEX(c *session, args [][]byte) {
+	name, seconds := "setex", true
+	if len(args[0]) == len("psetex") {
+		name, seconds = "psetex", false
+	}
+	at, ok := c.when(args[2], seconds, true, name)
+	if !ok {
+		return
+	}
+	sh, h := c.lock(args[1])
+	sh.Put(h, args[1], args[3], at, c.now)
+	sh.Unlock()
+	c.ok()
+}
+
+// old answers with the value that a key has.
+func (c *session) old(value []byte, there bool) {
+	if there {
+		c.bulk(value)
+	} else {
+		c.null()
+	}
+}
+
+func getSet(c *session, args [][]byte) {
+	sh, h := c.lock(args[1])
+	defer sh.Unlock()
+	v, _, there := sh.Get(h, args[1], c.now)
+	c.old(v, there)
+	sh.Put(h, args[1], args[2], 0, c.now)
+}
+
+func getDel(c *session, args [][]byte) {
+	sh, h := c.lock(args[1])
+	defer sh.Unlock()
+	v, _, there := sh.Get(h, args[1], c.now)
+	c.old(v, there)
+	if there {
+		sh.Delete(h, args[1], c.now)
+	}
+}
+
+func getEX(c *session, args [][]byte) {
+	o, ok := c.parseOptions(args[2:], "getex")
+	if !ok {
+		return
+	}
+	sh, h := c.lock(args[1])
+	defer sh.Unlock()
+	v, expires, there := sh.Get(h, args[1], c.now)
+	if !there {
+		c.null()
+		return
+	}
+	at, ok := c.expires(o, "getex")
+	if !ok {
+		return
+	}
+	c.bulk(v)
+	switch {
+	case at != 0 && at <= c.now:
+		sh.Delete(h, args[1], c.now)
+	case at != 0 || o.persist && expires != 0:
+		sh.Expire(h, args[1], at, c.now)
+	}
+}
+
+func mget(c *session, args [][]byte) {
+	keys := args[1:]
+	all, hashes := c.lockAll(keys, 1)
+	defer c.s.space.UnlockAll(all)
+	c.array(len(keys))
+	for i, key := range keys {
+		if i%warmed == 0 {
+			c.warm(hashes[i:min(i+warmed, len(hashes))])
+		}
+		if v, _, ok := c.s.space.Of(hashes[i]).Get(hashes[i], key, c.now); ok {
+			c.bulk(v)
+		} else {
+			c.null()
+		}
+		if len(c.out) > c.s.o.Output { // the connection ends
+			return
+		}
+	}
+}
+
+func mset(c *session, args [][]byte) {
+	if len(args)%2 == 0 {
+		c.wrongNumber("mset")
+		return
+	}
+	all, hashes := c.lockAll(args[1:], 2)
+	for i, h := range hashes {
+		c.s.space.Of(h).Put(h, args[1+2*i], args[2+2*i], 0, c.now)
+	}
+	c.s.space.UnlockAll(all)
+	c.ok()
+}
+
+func msetNX(c *session, args [][]byte) {
+	if len(args)%2 == 0 {
+		c.wrongNumber("msetnx")
+		return
+	}
+	all, hashes := c.lockAll(args[1:], 2)
+	defer c.s.space.UnlockAll(all)
+	for i, h := range hashes {
+		if _, _, there := c.s.space.Of(h).Peek(h, args[1+2*i], c.now); there {
+			c.truth(false)
+			return
+		}
+	}
+	for i, h := range hashes {
+		c.s.space.Of(h).Put(h, args[1+2*i], args[2+2*i], 0, c.now)
+	}
+	c.truth(true)
+}
+
+func appendTo(c *session, args [][]byte) {
+	sh, h := c.lock(args[1])
+	defer sh.Unlock()
+	n, ok := sh.Append(h, args[1], args[2], c.s.o.Bulk, c.now)
+	if !ok {
+		c.err("ERR string exceeds maximum allowed size (proto-max-bulk-len)")
+		return
+	}
+	c.int(int64(n))
+}
+
+func incr(c *session, args [][]byte) { c.add(args[1], 1) }
+func decr(c *session, args [][]byte) { c.add(args[1], -1) }
+
+func incrBy(c *session, args [][]byte) {
+	if n, ok := c.number(args[2]); ok {
+		c.add(args[1], n)
+	}
+}
+
+func decrBy(c *session, args [][]byte) {
+	n, ok := c.number(args[2])
+	if ok && n == math.MinInt64 {
+		c.err("ERR decrement would overflow")
+	} else if ok {
+		c.add(args[1], -n)
+	}
+}
+
+// add adds to a number that a key holds, or to 0.
+func (c *session) add(key []byte, by int64) {
+	sh, h := c.lock(key)
+	defer sh.Unlock()
+	v, expires, there := sh.Get(h, key, c.now)
+	n := int64(0)
+	if there {
+		var ok bool
+		if n, ok = resp.Int(v); !ok {
+			c.err(errInt)
+			return
+		}
+	}
+	if by < 0 && n < math.MinInt64-by || by > 0 && n > math.MaxInt64-by {
+		c.err("ERR increment or decrement would overflow")
+		return
+	}
+	n += by
+	c.scratch = strconv.AppendInt(c.scratch[:0], n, 10)
+	sh.Put(h, key, c.scratch, expires, c.now)
+	c.int(n)
+}

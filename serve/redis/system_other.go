@@ -1,0 +1,5 @@
+//go:build !unix
+
+package redis
+
+func mostFiles() int { return 0 }
