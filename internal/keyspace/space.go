@@ -316,9 +316,6 @@ func (s *Space) Counts() (c Counts) {
 	return c
 }
 
-// Most is the bound of memory, or 0.
-func (s *Space) Most() int64 { return s.o.Most }
-
 // Scan gives keys from a cursor on, 0 at first, until there were about n, and tells where to go on; 0 is the end. Keys
 // that are there all the time come once, others once or not at all. key is do's until it returns; do locks nothing.
 func (s *Space) Scan(cursor uint64, n int, now int64, do func(key []byte)) (next uint64) {
