@@ -76,7 +76,8 @@ func (m *image) check(want Sums) error {
 				}
 				got.Tags++
 				if spent := tag >> (m.tag - m.spent); int64(spent) != w&(1<<m.spent-1) {
-					return fmt.Errorf("cuckoo: check: tag %#x stands in window %d, and its high bits are %d", tag, w, spent)
+					return fmt.Errorf("cuckoo: check: tag %#x stands in window %d, and its high bits are %d", tag, w,
+						spent)
 				}
 				if slices.Contains(tags[:i], tag) {
 					continue

@@ -30,6 +30,7 @@ type filter struct {
 		partition               frame.Partitioner
 	}
 	regions  frame.Regions
+	stretch  stretches
 	counters frame.Counters[counters]
 
 	// Guarded by the frame's lock.
@@ -50,7 +51,8 @@ func (o *Options) complete(c *config) (geometry, error) {
 	}
 	c.hash, c.tag = o.Hash, o.TagBits
 	if c.tag != 0 && c.words() == 0 {
-		return none, fmt.Errorf("cuckoo: tags of %d bits (want 8, 12 or 16; 0 for those that the other options ask for)", c.tag)
+		return none, fmt.Errorf("cuckoo: tags of %d bits (want 8, 12 or 16; 0 for those that the other options ask "+
+			"for)", c.tag)
 	}
 	if o.Bytes > 0 {
 		return o.within(c)
@@ -69,8 +71,8 @@ func (o *Options) complete(c *config) (geometry, error) {
 		c.tag = o.TagBits
 		least = c.worstRate(0)
 	}
-	return none, fmt.Errorf("cuckoo: a filter with false positives at a rate of %v (want %.2g or more with tags of %d bits; "+
-		"a filter of warpcore has fewer, but its keys cannot be taken out)", wanted, least, c.tag)
+	return none, fmt.Errorf("cuckoo: a filter with false positives at a rate of %v (want %.2g or more with tags of %d "+
+		"bits; a filter of warpcore has fewer, but its keys cannot be taken out)", wanted, least, c.tag)
 }
 
 // defaultRate is FilterOptions.FalsePositives where neither it nor TagBits is set.
@@ -106,13 +108,16 @@ func open[K any](d *device.Device, o Options, c config, g geometry) (*Filter[K],
 func (f *filter) begin() error {
 	d := f.frame.Device
 	f.regions = frame.RegionsFor(d.Info(), regionsFrom, regionRows)
+	f.stretch = stretchesFor(d.Info())
 	m, err := d.CompileApart(f.cfg.program("cuckoo", kernelsCU))
 	if err != nil {
 		return err
 	}
 	k := &f.kernel
 	k.partition, err = frame.NewPartitioner[partitionParams](d, m)
-	if err = errors.Join(err, device.Bind(m, "insert", &k.insert), device.Bind(m, "erase", &k.erase),
+	var wrong error
+	f.stretch.within, wrong = frame.NewWithin[partitionParams](m)
+	if err = errors.Join(err, wrong, device.Bind(m, "insert", &k.insert), device.Bind(m, "erase", &k.erase),
 		device.Bind(m, "contains", &k.contains), device.Bind(m, "stats", &k.stats),
 		device.Bind(m, "merge", &k.merge)); err != nil {
 		return err
@@ -123,6 +128,7 @@ func (f *filter) begin() error {
 	if f.mem, err = frame.Make[byte](&f.frame, f.cfg.bytesOf(f.geometry)); err != nil {
 		return err
 	}
+	frame.AheadOfLate(d, f.loadStretches)
 	g := f.geometry
 	f.t = Table{Words: f.mem.Addr(), Versions: f.mem.Addr() + uint64(wordBytes*f.cfg.wordsOf(g)), Seed: f.opts.Seed,
 		Windows: uint64(g.windows), Buckets: uint32(g.buckets), Spent: uint32(g.spent)}
@@ -135,8 +141,14 @@ func (f *filter) free() error { return f.frame.Free(f.mem, &f.counters) }
 func (f *filter) grid(n int64) device.Grid  { return f.frame.Grid(n, 8*waves) }
 func (f *filter) tiles(n int64) device.Grid { return f.grid((n + each - 1) / each) }
 
-// launch queues a kernel that takes keys, in the order of regions where that pays.
-func (f *filter) launch(st *device.Stream, k device.Kernel[batchParams], positions bool, p frame.Placing, b frame.Rows) error {
+// launch queues a kernel that takes keys, window by window or in the order of regions where that pays.
+func (f *filter) launch(st *device.Stream, k device.Kernel[batchParams], positions bool, p frame.Placing,
+	b frame.Rows) error {
+	if p.Attempt == 0 {
+		if done, err := f.byStretches(st, b, p.Refused); done || err != nil {
+			return err
+		}
+	}
 	return f.kernel.partition.Place(&f.frame, st, frame.Placement{
 		Regions: &f.regions, Bytes: int64(f.mem.Len()), KeyBytes: f.cfg.keyBytes, Positions: positions, Grid: f.grid,
 		Params: func(rows frame.Partition) any { return &partitionParams{Table: f.t, Rows: rows} },
@@ -221,7 +233,8 @@ func (f *filter) slots() int64 { return f.geometry.all() * f.geometry.buckets * 
 // sum reads all buckets. It waits for the stream; the caller is in Writing, or holds the lock.
 func (f *filter) sum(st *device.Stream) (s Sums, err error) {
 	sums, err := f.frame.Histogram(st, 3, func(addr uint64) error {
-		return f.kernel.stats.Launch(st, f.grid(f.geometry.all()*f.geometry.buckets), &statsParams{Table: f.t, Sums: addr})
+		return f.kernel.stats.Launch(st, f.grid(f.geometry.all()*f.geometry.buckets),
+			&statsParams{Table: f.t, Sums: addr})
 	})
 	if err != nil {
 		return s, err

@@ -1,5 +1,6 @@
 // A cuckoo filter on the device: insert, contains and erase of a key. Layout, invariants and the order in which lanes
-// write are in doc.go, the layout's numbers in layout.go (they reach this file through layout.h). C is a filter's config.
+// write are in doc.go, the layout's numbers in layout.go (they reach this file through layout.h). C is a filter's
+// config.
 #pragma once
 #include "layout.h"
 #include "warpmap.cuh"
@@ -10,14 +11,16 @@ __device__ __forceinline__ u32 lowest_bit_of(u64 x) { // x is not 0
     return (u32)x ? (u32)lowest_bit((u32)x) : 32 + (u32)lowest_bit((u32)(x >> 32));
 }
 
-// The shape of a bucket: words of 64 bits, each of which has tags from its lowest bit on. Marks are the highest bits, of
-// the last word, or with tags of 12 bits of each.
+// The shape of a bucket: words of 64 bits, each of which has tags from its lowest bit on. Marks are the highest bits,
+// of the last word, or with tags of 12 bits of each.
 template <class C> struct Shape {
     static constexpr int TAG = C::TAG, WORDS = C::WORDS, MARKS = TAG == 16 ? 16 : 8;
     static constexpr u32 TAGS = (1u << TAG) - 1; // 1 … TAGS, and the mask of a tag
     static constexpr int MARKS_OF_WORD = TAG == 12 ? MARKS / WORDS : MARKS;
 
-    static constexpr __device__ __host__ int marks_in(int word) { return TAG == 12 || word == WORDS - 1 ? MARKS_OF_WORD : 0; }
+    static constexpr __device__ __host__ int marks_in(int word) {
+        return TAG == 12 || word == WORDS - 1 ? MARKS_OF_WORD : 0;
+    }
     static constexpr __device__ __host__ int slots_in(int word) { return (64 - marks_in(word)) / TAG; }
     // ones has the lowest bit of each slot of a word.
     static constexpr __device__ __host__ u64 ones(int word) {
@@ -28,8 +31,12 @@ template <class C> struct Shape {
 
     // The mark of a tag: a bit of one of the words.
     static __device__ __forceinline__ u32 mark_of(u32 tag) { return tag & (MARKS - 1); }
-    static __device__ __forceinline__ int mark_word(u32 tag) { return TAG == 12 ? (int)(mark_of(tag) / MARKS_OF_WORD) : WORDS - 1; }
-    static __device__ __forceinline__ u64 mark_bit(u32 tag) { return 1ull << (64 - MARKS_OF_WORD + mark_of(tag) % MARKS_OF_WORD); }
+    static __device__ __forceinline__ int mark_word(u32 tag) {
+        return TAG == 12 ? (int)(mark_of(tag) / MARKS_OF_WORD) : WORDS - 1;
+    }
+    static __device__ __forceinline__ u64 mark_bit(u32 tag) {
+        return 1ull << (64 - MARKS_OF_WORD + mark_of(tag) % MARKS_OF_WORD);
+    }
 };
 
 // Slot is a slot of a bucket, and its word as it was seen.
@@ -44,8 +51,8 @@ template <class C> struct Bucket {
     typedef Shape<C> S;
     u64 w[S::WORDS];
 
-    // matches is not 0 where a slot of a word holds the tag, and its lowest bit is the highest of the first such slot. (Bits
-    // above that one may be of slots that hold others.)
+    // matches is not 0 where a slot of a word holds the tag, and its lowest bit is the highest of the first such slot.
+    // (Bits above that one may be of slots that hold others.)
     static __device__ __forceinline__ u64 matches(int i, u64 word, u32 tag) {
         const u64 one = S::ones(i);
         u64 x = word ^ one * tag;
@@ -120,8 +127,9 @@ template <class C> __device__ __forceinline__ Bucket<C> load_bucket_readonly(con
     return b;
 }
 
-// put_in puts a tag into an empty slot of a bucket, last seen as `was`. A try fails only where another lane's has changed the
-// word. All words are compared before one is swapped, so that lanes of a warp that swap different words do so at once.
+// put_in puts a tag into an empty slot of a bucket, last seen as `was`. A try fails only where another lane's has
+// changed the word. All words are compared before one is swapped, so that lanes of a warp that swap different words do
+// so at once.
 template <class C> __device__ __forceinline__ bool put_in(u64* at, Bucket<C> was, u32 tag) {
     for (Slot x; was.find(0, x);) {
         u64 seen = cas(at + x.word, x.seen, x.seen | (u64)tag << x.shift);
@@ -161,9 +169,19 @@ template <class C> struct Window {
 template <class C> __device__ __forceinline__ Window<C> window_at(const Table& t, u64 number) {
     return {at<u64>(t.words) + number * t.buckets * C::WORDS, at<u32>(t.versions) + number, t.buckets};
 }
-// window_of gives the number of the window for a tag: so many high bits of the tag as the filter spends are its low bits.
+// window_of gives the number of the window for a tag: so many high bits of the tag as the filter spends are its low
+// bits.
 template <class C> __device__ __forceinline__ u64 window_of(const Table& t, u64 base, u32 tag) {
     return base << t.spent | (u64)(tag >> (C::TAG - t.spent));
+}
+
+// Of a key's hash the high bits name the window, so that regions are stretches of windows. The rest is of products, in
+// which the low bits, by which the keys of a window differ, come high.
+__device__ __forceinline__ u64 first_product(u64 h) { return h * 0x9e3779b97f4a7c15ull; }
+template <class C> __device__ __forceinline__ u32 tag_of(u64 h) {
+    u64 random = first_product(h);
+    random = (random ^ random >> 32) * 0xff51afd7ed558ccdull;
+    return 1 + (u32)((random >> 32) * Shape<C>::TAGS >> 32);
 }
 
 // Place is where a key's tag goes.
@@ -173,12 +191,9 @@ template <class C> struct Place {
 
     __device__ __forceinline__ Place() {}
     __device__ __forceinline__ Place(const Table& t, typename C::key k) {
-        // The window is of the hash's high bits, so that regions are stretches of windows. The rest is of products, in
-        // which the low bits, by which the keys of a window differ, come high.
-        u64 h = hash64<C::HASH>(k, t.seed), random = h * 0x9e3779b97f4a7c15ull;
-        bucket = (u32)((random >> 32) * t.buckets >> 32);
-        random = (random ^ random >> 32) * 0xff51afd7ed558ccdull;
-        tag = 1 + (u32)((random >> 32) * Shape<C>::TAGS >> 32);
+        u64 h = hash64<C::HASH>(k, t.seed);
+        bucket = (u32)((first_product(h) >> 32) * t.buckets >> 32);
+        tag = tag_of<C>(h);
         window = window_at<C>(t, window_of<C>(t, reduce(h, t.windows), tag));
     }
     __device__ __forceinline__ u64* first() const { return window.at(bucket); }
@@ -190,8 +205,8 @@ struct Step {
     u32 bucket, word, shift, tag;
 };
 
-// leave takes the tag of a step, of which there is a copy in its other bucket `to` already, out of its slot, by the swap
-// that puts `now` there. false: another lane took it out before, and the copy was one too many, and is taken out.
+// leave takes the tag of a step, of which there is a copy in its other bucket `to` already, out of its slot, by the
+// swap that puts `now` there. false: another lane took it out before, and the copy was one too many, and is taken out.
 template <class C> __device__ __forceinline__ bool leave(const Window<C>& w, const Step& s, u32 to, u32 now) {
     fence_acq_rel(); // the mark and the copy come before the version
     add(w.version, 1u);
@@ -215,9 +230,11 @@ template <class C> __device__ __forceinline__ bool leave(const Window<C>& w, con
 
 enum Moved { MADE_WAY, TRY_AGAIN, IN_THE_WAY };
 
-// run moves the tags of a chain of steps, the last first, into the last one's other bucket `to`, last seen as `room`, and
-// puts the tag in the first one's slot.
-template <class C, int N> __device__ __forceinline__ Moved run(const Window<C>& w, const Step (&chain)[N], int steps, u32 to, const Bucket<C>& room, u32 tag) {
+// run moves the tags of a chain of steps, the last first, into the last one's other bucket `to`, last seen as `room`,
+// and puts the tag in the first one's slot.
+template <class C, int N>
+__device__ __forceinline__ Moved run(const Window<C>& w, const Step (&chain)[N], int steps, u32 to,
+                                     const Bucket<C>& room, u32 tag) {
 #pragma unroll 1
     for (int i = 0; i < steps; i++) mark<C>(w.at(chain[i].bucket), chain[i].tag);
     if (!put_in<C>(w.at(to), room, chain[steps - 1].tag)) return TRY_AGAIN;
@@ -250,8 +267,8 @@ template <class C> __device__ __forceinline__ Moved move_one(const Window<C>& w,
     return IN_THE_WAY;
 }
 
-// move_chain looks for a bucket with room along chains of tags, each in the other bucket of the one before, and moves those
-// of the first chain that ends in one.
+// move_chain looks for a bucket with room along chains of tags, each in the other bucket of the one before, and moves
+// those of the first chain that ends in one.
 template <class C> __device__ __forceinline__ Moved move_chain(const Window<C>& w, u32 first, u32 second, u32 tag) {
     u32 random = fmix32(tag << 16 ^ first);
     Step chain[CUCKOO_CHAIN];
@@ -275,8 +292,8 @@ template <class C> __device__ __forceinline__ Moved move_chain(const Window<C>& 
     return IN_THE_WAY;
 }
 
-// insert_tag puts a tag into one of its two buckets, of which `first` is the one that its key names; false if there is no
-// room. No other tag is lost, whatever comes of it.
+// insert_tag puts a tag into one of its two buckets, of which `first` is the one that its key names; false if there is
+// no room. No other tag is lost, whatever comes of it.
 template <class C> __device__ __forceinline__ bool insert_tag(const Window<C>& w, u32 first, u32 tag) {
     u64* home = w.at(first);
     if (put_in<C>(home, load_bucket<C>(home), tag)) return true;
@@ -295,9 +312,9 @@ template <class C> __device__ __forceinline__ bool insert_tag(const Window<C>& w
     return false;
 }
 
-// insert puts a key in; false if there is no room. contains tells whether it may be in. erase takes it out once; false if it
-// is not in. Lanes may insert beside others that insert, and erase beside others that erase, and contains may run beside
-// either. Inserts and erases may not run beside one another.
+// insert puts a key in; false if there is no room. contains tells whether it may be in. erase takes it out once; false
+// if it is not in. Lanes may insert beside others that insert, and erase beside others that erase, and contains may run
+// beside either. Inserts and erases may not run beside one another.
 template <class C> __device__ __forceinline__ bool insert(const Table& t, typename C::key k) {
     Place<C> p(t, k);
     return insert_tag<C>(p.window, p.bucket, p.tag);
@@ -322,6 +339,8 @@ template <class C> __device__ __forceinline__ bool erase_at(const Place<C>& p) {
     if (take_from<C>(p.first(), home, p.tag)) return true;
     return home.marked(p.tag) && take_from<C>(p.second(), load_bucket<C>(p.second()), p.tag);
 }
-template <class C> __device__ __forceinline__ bool erase(const Table& t, typename C::key k) { return erase_at<C>(Place<C>(t, k)); }
+template <class C> __device__ __forceinline__ bool erase(const Table& t, typename C::key k) {
+    return erase_at<C>(Place<C>(t, k));
+}
 
 } // namespace cuckoo

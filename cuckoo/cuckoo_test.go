@@ -56,7 +56,8 @@ func randomKeys(seed uint64, n int) []uint64 {
 	return keys
 }
 
-// place is where a key's tag goes: the Go twin of Place in cuckoo.cuh. The key is that which tabletest.KeysOf makes of x.
+// place is where a key's tag goes: the Go twin of Place in cuckoo.cuh. The key is that which tabletest.KeysOf makes of
+// x.
 func (f *filter) place(x uint64) (window int64, bucket, tag uint32) {
 	var h uint64
 	switch f.cfg.keyBytes {
@@ -87,8 +88,8 @@ func (f *filter) pair(x uint64) pair {
 	return pair{w, min(b, f.geometry.other(b, tag)), tag}
 }
 
-// expect is an error where the filter does not hold exactly a tag for each of these keys, with every mark by which a key
-// is found, or where Check finds something.
+// expect is an error where the filter does not hold exactly a tag for each of these keys, with every mark by which a
+// key is found, or where Check finds something.
 func (f *filter) expect(keys []uint64) error {
 	mem, err := f.mem.Host(nil)
 	if err != nil {
@@ -141,8 +142,8 @@ func refusals(t testing.TB, err error) []int {
 	return full.Positions
 }
 
-// Filters of all widths take keys up to the load that they are made for, in windows of which none is fuller than it can be;
-// keys that are in are found, and others as often as Stats says, which is no more than the options allow.
+// Filters of all widths take keys up to the load that they are made for, in windows of which none is fuller than it can
+// be; keys that are in are found, and others as often as Stats says, which is no more than the options allow.
 func TestLoad(t *testing.T) {
 	const asked = 200_000
 	for _, c := range []struct {
@@ -324,41 +325,89 @@ func TestPartitioned(t *testing.T) {
 			}
 			testenv.Require(t, "cuda", err)
 			defer d.Close()
-			f, err := New[uint32](d, Options{FilterOptions: table.FilterOptions{Capacity: 100_000, Seed: 3}, TagBits: 16})
-			must(t, err)
-			defer f.Close()
-			f.filter.regions = frame.Regions{RegionBytes: 16 << 10, MinRows: 1, RegionRows: 1, PieceRows: 30_000, MemoryShare: 2,
-				Span: 2 * frame.Threads}
-			keys := randomKeys(5, 100_001)
-			for i := range keys {
-				keys[i] &= math.MaxUint32
-			}
-			must(t, f.Insert(tabletest.KeysOf[uint32](keys)))
-			must(t, f.filter.expect(keys))
-			if s, err := f.Stats(); err != nil || s.ScratchBytes < 25_000*4 {
-				t.Errorf("no batch was brought in order: %+v, %v", s, err)
-			}
-			more := randomKeys(6, 40_000)
-			for i := range more {
-				more[i] &= math.MaxUint32
-			}
-			refused := refusals(t, f.Insert(tabletest.KeysOf[uint32](more)))
-			if len(refused) < 30_000 {
-				t.Errorf("%d of %d keys are refused", len(refused), len(more))
-			}
-			in := slices.Clone(keys[50_000:])
-			for i, k := range more {
-				if _, is := slices.BinarySearch(refused, i); !is {
-					in = append(in, k)
-				}
-			}
-			out, err := device.From(d, tabletest.KeysOf[uint32](keys[:50_000]))
-			must(t, err)
-			defer out.Free()
-			must(t, f.DeleteOn(nil, out, device.Slice[bool]{}))
-			must(t, f.filter.expect(in))
+			partitioned(t, d, func(f *filter) {
+				f.regions = frame.Regions{RegionBytes: 16 << 10, MinRows: 1, RegionRows: 1, PieceRows: 10_000,
+					MemoryShare: 2, Span: 2 * frame.Threads}
+			}, 16, 1)
 		})
 	}
+}
+
+// The same window by window, in shared memory; a larger filter has windows by tags, too.
+func TestStretches(t *testing.T) {
+	for _, name := range []string{"cpu", "cuda:0"} {
+		for i, tag := range []int{16, 8, 12} {
+			if i > 1 && !testenv.Long() {
+				break
+			}
+			t.Run(fmt.Sprintf("%s/%d bits", name, tag), func(t *testing.T) {
+				d, err := device.Open(name)
+				if name == "cpu" {
+					must(t, err)
+				}
+				testenv.Require(t, "cuda", err)
+				defer d.Close()
+				partitioned(t, d, func(f *filter) {
+					byStretches(f)
+					t.Cleanup(func() {
+						if !f.stretch.late.Loaded() {
+							t.Error("no batch went in by stretches")
+						}
+					})
+				}, tag, 1<<i)
+			})
+		}
+	}
+}
+
+// byStretches has a filter take all batches window by window.
+func byStretches(f *filter) {
+	f.regions = frame.Regions{MinRows: math.MaxInt64, PieceRows: 20_000, MemoryShare: 2, Span: frame.Threads}
+	f.stretch.minRows, f.stretch.keyBytes = 1, 1<<40
+}
+
+func partitioned(t *testing.T, d *device.Device, rule func(*filter), tag, times int) {
+	n := 30_000
+	if testenv.Long() {
+		n = 100_000
+	}
+	f, err := New[uint32](d, Options{FilterOptions: table.FilterOptions{Capacity: n / times, Seed: 3}, TagBits: tag})
+	must(t, err)
+	defer func() { f.Close() }()
+	if times > 1 {
+		large, err := f.Larger(times)
+		must(t, errors.Join(err, f.Close()))
+		f = large
+	}
+	rule(f.filter)
+	keys := randomKeys(5, n+1)
+	for i := range keys {
+		keys[i] &= math.MaxUint32
+	}
+	must(t, f.Insert(tabletest.KeysOf[uint32](keys)))
+	must(t, f.filter.expect(keys))
+	if s, err := f.Stats(); err != nil || s.ScratchBytes < 8000*4 {
+		t.Errorf("no batch was brought in order: %+v, %v", s, err)
+	}
+	more := randomKeys(6, n/2)
+	for i := range more {
+		more[i] &= math.MaxUint32
+	}
+	refused := refusals(t, f.Insert(tabletest.KeysOf[uint32](more)))
+	if len(refused) < n/3 {
+		t.Errorf("%d of %d keys are refused", len(refused), len(more))
+	}
+	in := slices.Clone(keys[n/2:])
+	for i, k := range more {
+		if _, is := slices.BinarySearch(refused, i); !is {
+			in = append(in, k)
+		}
+	}
+	out, err := device.From(d, tabletest.KeysOf[uint32](keys[:n/2]))
+	must(t, err)
+	defer out.Free()
+	must(t, f.DeleteOn(nil, out, device.Slice[bool]{}))
+	must(t, f.filter.expect(in))
 }
 
 // A filter that is several times larger takes the keys of filters, and errs as many times more often.

@@ -16,9 +16,9 @@ import (
 	"github.com/warpmap/warpmap/table/snapshot"
 )
 
-// Whatever call of the device fails within an operation, the error is a line, and the filter holds what was in or what is to
-// be in, or says that it is broken. Tried again the operation is done, but for what went in before. What is merged into it
-// stays whole, and nothing stays open.
+// Whatever call of the device fails within an operation, the error is a line, and the filter holds what was in or what
+// is to be in, or says that it is broken. Tried again the operation is done, but for what went in before. What is
+// merged into it stays whole, and nothing stays open.
 func TestFaults(t *testing.T) {
 	d := openCPU(t)
 	o := Options{FilterOptions: table.FilterOptions{Capacity: 300, Seed: 3}}

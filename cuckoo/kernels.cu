@@ -13,8 +13,8 @@ typedef config::key key;
 typedef Shape<C> S;
 
 #if defined(WARPMAP_HOST) && !defined(WARPMAP_STRESS)
-// On the CPU device lanes work alone (in stress mode they do what a GPU's do), and the buckets of later keys are asked for
-// before they are needed.
+// On the CPU device lanes work alone (in stress mode they do what a GPU's do), and the buckets of later keys are asked
+// for before they are needed.
 template <bool WRITES, class Each> struct KeyJob {
     typedef key Item;
     const batchParams& p;
@@ -64,9 +64,9 @@ WARPMAP_KERNEL(erase, batchParams) {
     });
 }
 
-// Nothing is changed beside this kernel, so a bucket may come from any cache. A lane has several keys under way. One whose
-// second bucket is not wanted reads the first again, which is near by then: behind a branch, the compiler would wait for
-// each key's second bucket in turn.
+// Nothing is changed beside this kernel, so a bucket may come from any cache. A lane has several keys under way. One
+// whose second bucket is not wanted reads the first again, which is near by then: behind a branch, the compiler would
+// wait for each key's second bucket in turn.
 WARPMAP_KERNEL(contains, batchParams) {
 #if defined(WARPMAP_HOST) && !defined(WARPMAP_STRESS)
     for_each_key<false>(p, [&p](u64 i, const Place<C>& x) {
@@ -106,19 +106,25 @@ WARPMAP_KERNEL(contains, batchParams) {
 #endif
 }
 
-// Brings keys in the order of the regions that their windows lie in: stretches of windows, as both are of the hash's high
-// bits.
+// Brings keys in the order of the regions that their windows lie in: stretches of windows, as both are of the hash's
+// high bits. Or in that of their windows, in two passes.
 __device__ __forceinline__ auto region_of(const partitionParams& p) {
-    return [&p](key k) { return (u32)((hash64<C::HASH>(k, p.table.seed) >> 32) * (u32)p.rows.parts >> 32); };
+    return [&p](key k) {
+        u64 h = hash64<C::HASH>(k, p.table.seed);
+        if (!p.by_window) return (u32)((h >> 32) * (u32)p.rows.parts >> 32);
+        u32 window = (u32)window_of<C>(p.table, reduce(h, p.table.windows), tag_of<C>(h));
+        return p.rows.within ? window : window / (u32)p.rows.parts;
+    };
 }
 WARPMAP_PARTITION(partitionParams, key, u32, u32, region_of)
+WARPMAP_PARTITION_WITHIN(partitionParams, key, u32, region_of)
 
 // tag_in gives the tag in a slot of a bucket's word.
 __device__ __forceinline__ u32 tag_in(u64 word, int s) { return (u32)(word >> s * S::TAG) & S::TAGS; }
 
-// Counts tags, and the pairs of a bucket and a tag that a look-up finds: in the bucket, or by its mark in the other. Each
-// tag that stands somewhere makes one pair with its bucket, and perhaps one with its other bucket; of equal tags in a
-// bucket the first counts.
+// Counts tags, and the pairs of a bucket and a tag that a look-up finds: in the bucket, or by its mark in the other.
+// Each tag that stands somewhere makes one pair with its bucket, and perhaps one with its other bucket; of equal tags
+// in a bucket the first counts.
 WARPMAP_KERNEL(stats, statsParams) {
     u64 tags = 0, pairs = 0, marks = 0, all = (p.table.windows << p.table.spent) * p.table.buckets;
     for (u64 i = grid_thread(); i < all; i += grid_threads()) {
@@ -150,8 +156,8 @@ WARPMAP_KERNEL(stats, statsParams) {
     count_into(&sums->pairs, pairs);
 }
 
-// Puts the tags of another filter in, each into the bucket of the same number, or its other one. The other filter's windows
-// are each one of this filter's, or as many as it spends more bits of the tag. Marks go to all of them.
+// Puts the tags of another filter in, each into the bucket of the same number, or its other one. The other filter's
+// windows are each one of this filter's, or as many as it spends more bits of the tag. Marks go to all of them.
 WARPMAP_KERNEL(merge, mergeParams) {
     u64 all = (p.from.windows << p.from.spent) * p.from.buckets, refused = 0;
     u32 more = p.to.spent - p.from.spent;

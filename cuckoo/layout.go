@@ -29,8 +29,8 @@ const (
 	// spare is how many buckets a filter has beyond that, so that one of a few buckets has room, too.
 	spare = 2
 	// windowBytes is the most that a window has: so little that one key in 20 of its keys more than of others is
-	// unheard of, that both buckets of a key are in one page, and that a window would fit a block's shared memory; and so
-	// much that the numbers of keys of windows differ by less than one in a hundred.
+	// unheard of, that both buckets of a key are in one page, and that a window would fit a block's shared memory; and
+	// so much that the numbers of keys of windows differ by less than one in a hundred.
 	windowBytes = 64 << 10
 	// mostRate bounds the rate of false positives of a filter that is made larger.
 	mostRate = 0.25
@@ -144,8 +144,8 @@ struct config {
 `, c.keyBytes, c.tag, c.words(), c.hash)
 }
 
-// Table is a filter as kernels take it, by value. The windows' buckets are at address Words, one window behind the other,
-// and their versions at Versions.
+// Table is a filter as kernels take it, by value. The windows' buckets are at address Words, one window behind the
+// other, and their versions at Versions.
 type Table struct {
 	Words    uint64
 	Versions uint64
@@ -164,8 +164,18 @@ type batchParams struct {
 
 // partitionParams are the parameters of the kernels that bring keys in the order of the filter's regions.
 type partitionParams struct {
-	Table Table
-	Rows  frame.Partition
+	Table    Table
+	Rows     frame.Partition
+	ByWindow uint64 // 1: each window is a part, and Within of them, or in the first pass Rows.Parts, are a larger part
+}
+
+// stretchParams are the parameters of the kernels that work window by window: rows in the order of windows, which begin
+// at Rows.Starts.
+type stretchParams struct {
+	Table   Table
+	Rows    frame.Partition
+	Refused uint64 // of insert_stretch: the bitmap of the positions that found no room
+	Failed  uint64 // and how many they are
 }
 
 // statsParams are the parameters of stats.
@@ -190,6 +200,15 @@ type mergeParams struct {
 const (
 	regionsFrom = 1.28 // L2 caches
 	regionRows  = 1 << 18
+)
+
+const (
+	// stretchKey: batches with a key for so many bytes of the filter go in window by window.
+	stretchKey = 32
+	// stretchThreads is how many threads a block has that works on a window.
+	stretchThreads = 512
+	// sharedBeside is shared memory beside a window: its version.
+	sharedBeside = 16
 )
 
 const (
@@ -219,7 +238,8 @@ func (c config) program(name, main string) *device.Program {
 			{Name: "CUCKOO_TRIES", Value: tries},
 			{Name: "CUCKOO_SEARCHES", Value: searches},
 		}...),
-		Layouts: []any{Table{}, batchParams{}, partitionParams{}, statsParams{}, Sums{}, mergeParams{}},
+		Layouts: []any{Table{}, batchParams{}, partitionParams{}, stretchParams{}, statsParams{}, Sums{},
+			mergeParams{}},
 	}
 }
 

@@ -13,22 +13,22 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// Options are the options of New: those of table.FilterOptions, and the width of tags. With Capacity, and perhaps a rate
-// of false positives, the filter has the narrowest tags that keep the rate, and room for so many keys at a load of 0.95.
-// With Bytes, it has the widest tags with which that memory has room for Capacity keys.
+// Options are the options of New: those of table.FilterOptions, and the width of tags. With Capacity, and perhaps a
+// rate of false positives, the filter has the narrowest tags that keep the rate, and room for so many keys at a load of
+// 0.95. With Bytes, it has the widest tags with which that memory has room for Capacity keys.
 type Options struct {
 	table.FilterOptions
-	// TagBits is the width of a tag: 8, 12 or 16 bits. Zero means as FalsePositives or Bytes say. At a load of 0.95 they
-	// take 9.6, 13.5 and 18 bits of memory a key, and 3, 0.3 and 0.03 absent keys in a hundred are told to be in.
+	// TagBits is the width of a tag: 8, 12 or 16 bits. Zero means as FalsePositives or Bytes say. At a load of 0.95
+	// they take 9.6, 13.5 and 18 bits of memory a key, and 3, 0.3 and 0.03 absent keys in a hundred are told to be in.
 	TagBits int
 }
 
-// Filter is a cuckoo filter: it holds a tag of each key, of 8, 12 or 16 bits, in one of two buckets. So keys can be taken
-// out again, which those of a Bloom filter cannot, and a key that is put in twice is there twice. K has 4, 8 or 16
-// bytes. Every pattern of K can be a key.
+// Filter is a cuckoo filter: it holds a tag of each key, of 8, 12 or 16 bits, in one of two buckets. So keys can be
+// taken out again, which those of a Bloom filter cannot, and a key that is put in twice is there twice. K has 4, 8 or
+// 16 bytes. Every pattern of K can be a key.
 //
-// Filter implements table.Filter, whose comments are the contract of the methods that both have. All methods are safe for
-// use by several goroutines.
+// Filter implements table.Filter, whose comments are the contract of the methods that both have. All methods are safe
+// for use by several goroutines.
 type Filter[K any] struct{ handle }
 
 func _[K any](f *Filter[K]) table.Filter[K] { return f }
@@ -41,8 +41,8 @@ type handle struct{ filter *filter }
 // Errors: K of another width, or with pointers or padding; options out of range, or a rate below 0.00044, which the
 // widest tags do not keep; *device.OutOfMemoryError. If kernels must be compiled: device.ErrNoCompiler (CPU device) or
 // device.ErrNoNVRTC (GPU), if there is nothing to compile them with. A compiler's own words, in a *device.CompileError,
-// come from the method that needs the kernel. Cost: filling the memory. The first call of a method on a machine compiles
-// its kernels.
+// come from the method that needs the kernel. Cost: filling the memory. The first call of a method on a machine
+// compiles its kernels.
 func New[K any](d *device.Device, o Options) (*Filter[K], error) {
 	width, err := frame.WidthOf[K]("key of a filter", 4, 8, 16)
 	if err != nil {
@@ -56,13 +56,14 @@ func New[K any](d *device.Device, o Options) (*Filter[K], error) {
 	return open[K](d, o, c, g)
 }
 
-// Insert puts keys in: see table.Filter. For each key it reads a sector of 32 bytes and changes a word in it. At a load of
-// 0.95, one key in nine goes to its second bucket, and one in four moves another. If millions of keys go into a filter
-// that is much larger than the L2 cache, they are first brought in the order of its regions.
+// Insert puts keys in: see table.Filter. For each key it reads a sector of 32 bytes and changes a word in it. At a load
+// of 0.95, one key in nine goes to its second bucket, and one in 23 moves another. If millions of keys go into a filter
+// that is larger than the L2 cache, they are first brought in the order of its windows, or of regions: see the
+// package's comment.
 //
-// Errors: also *table.FullError. A position that it names did not go in, all others did, and no key that was in is lost.
-// Each position stands for itself: of equal keys some may be in. The filter takes as many keys as it was made for, unless
-// many of them are equal: one key has room 14, 20 or 30 times, by the width of tags.
+// Errors: also *table.FullError. A position that it names did not go in, all others did, and no key that was in is
+// lost. Each position stands for itself: of equal keys some may be in. The filter takes as many keys as it was made
+// for, unless many of them are equal: one key has room 14, 20 or 30 times, by the width of tags.
 func (f *Filter[K]) Insert(keys []K) error {
 	column, x := frame.In(keys), f.filter.insertion()
 	put := func(st *device.Stream, n int64, addr []uint64) (refused []int, why, err error) {
@@ -77,8 +78,8 @@ func (f *Filter[K]) InsertOn(st *device.Stream, keys device.Slice[K]) error {
 	return frame.InsertOn(&f.filter.frame, st, keys, frame.NoValues(), device.Slice[bool]{}, f.filter.insertion())
 }
 
-// Contains tells for each key whether it may be in: see table.Filter. For each key it reads one bucket of up to 32 bytes,
-// and for one key in nine, at a load of 0.95, a second.
+// Contains tells for each key whether it may be in: see table.Filter. For each key it reads one bucket of up to 32
+// bytes, and for one key in nine, at a load of 0.95, a second.
 func (f *Filter[K]) Contains(keys []K, found []bool) error {
 	return frame.Find[K, byte](&f.filter.frame, keys, nil, found, f.filter.contains)
 }
@@ -88,9 +89,9 @@ func (f *Filter[K]) ContainsOn(st *device.Stream, keys device.Slice[K], found de
 	return frame.FindOn(&f.filter.frame, st, keys, device.Slice[byte]{}, found, f.filter.contains)
 }
 
-// Delete takes keys out, each once. deleted[i] tells whether position i took one out; deleted may be nil. If a batch holds a
-// key several times, as many positions take it out as it was in, at most. Delete returns how many were taken out, and 0
-// after an error, though some may be. For each key it reads one bucket or two, and changes a word.
+// Delete takes keys out, each once. deleted[i] tells whether position i took one out; deleted may be nil. If a batch
+// holds a key several times, as many positions take it out as it was in, at most. Delete returns how many were taken
+// out, and 0 after an error, though some may be. For each key it reads one bucket or two, and changes a word.
 //
 // Take out only what was put in. A key that was never in, but that the filter says is in, has its tag in common with
 // another key. To delete it takes that one's tag out, and then the filter may say that the other is not in.
@@ -99,17 +100,18 @@ func (f *Filter[K]) Delete(keys []K, deleted []bool) (int, error) {
 }
 
 // DeleteOn does what Delete does, with slices on the device. It queues its work and returns. Without deleted, large
-// batches are brought in the order of regions, as inserts are.
+// batches are brought in order, as inserts are.
 func (f *Filter[K]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
 	return frame.DeleteOn(&f.filter.frame, st, keys, deleted, f.filter.erase)
 }
 
 // Larger makes an empty filter on the same device with times as much room, which must be a power of two. It has this
 // filter's tags, seed and hash function, so Merge can take this filter's keys into it. A filter does not know its keys:
-// what tells them apart in the larger filter are bits of their tags. So the larger filter errs as many times more often.
+// what tells them apart in the larger filter are bits of their tags. So the larger filter errs as many times more
+// often.
 //
-// Errors: times that are no power of two from 2 on, or so many that more than one absent key in four might be told to be
-// in; table.ErrClosed; those of New.
+// Errors: times that are no power of two from 2 on, or so many that more than one absent key in four might be told to
+// be in; table.ErrClosed; those of New.
 func (f *Filter[K]) Larger(times int) (*Filter[K], error) {
 	x := f.filter
 	if times < 2 || times&(times-1) != 0 {
@@ -117,8 +119,8 @@ func (f *Filter[K]) Larger(times int) (*Filter[K], error) {
 	}
 	g := x.geometry
 	if g.spent += bits.Len(uint(times)) - 1; g.spent >= x.cfg.tag || x.cfg.worstRate(g.spent) > mostRate {
-		return nil, fmt.Errorf("cuckoo: a filter that is %d times larger errs for more than one absent key in four: put "+
-			"the keys into a new filter", times<<x.geometry.spent)
+		return nil, fmt.Errorf("cuckoo: a filter that is %d times larger errs for more than one absent key in four: "+
+			"put the keys into a new filter", times<<x.geometry.spent)
 	}
 	if err := x.frame.Locked(func() error { return nil }); err != nil {
 		return nil, err
@@ -126,13 +128,13 @@ func (f *Filter[K]) Larger(times int) (*Filter[K], error) {
 	return open[K](x.frame.Device, x.opts, x.cfg, g)
 }
 
-// Merge puts in all keys of another filter, which stays as it is. Both filters must have been made with the same options
-// and the same Seed, or this one by Larger from such a filter; and they must be on one device. A key that is in both
-// filters is then in this one twice. Merge waits. It reads the other filter once, changes a word of this one for each of
-// its keys, and while it runs takes as much memory as this filter has.
+// Merge puts in all keys of another filter, which stays as it is. Both filters must have been made with the same
+// options and the same Seed, or this one by Larger from such a filter; and they must be on one device. A key that is in
+// both filters is then in this one twice. Merge waits. It reads the other filter once, changes a word of this one for
+// each of its keys, and while it runs takes as much memory as this filter has.
 //
-// Errors: filters that differ, that lie on two devices, or that are the same; *device.OutOfMemoryError; not enough room,
-// and then this filter is as it was before.
+// Errors: filters that differ, that lie on two devices, or that are the same; *device.OutOfMemoryError; not enough
+// room, and then this filter is as it was before.
 func (f *Filter[K]) Merge(other *Filter[K]) error {
 	if other == nil || other.filter == nil {
 		return errors.New("cuckoo: Merge with no filter")
@@ -143,10 +145,11 @@ func (f *Filter[K]) Merge(other *Filter[K]) error {
 	case x == o:
 		return errors.New("cuckoo: Merge of a filter with itself")
 	case x.cfg != o.cfg || a.windows != b.windows || a.buckets != b.buckets || more < 0:
-		return fmt.Errorf("cuckoo: Merge of filters of different make: %v, and %v (make both with the same options, or this "+
-			"one by the other's Larger)", f, other)
+		return fmt.Errorf("cuckoo: Merge of filters of different make: %v, and %v (make both with the same options, or "+
+			"this one by the other's Larger)", f, other)
 	case x.t.Seed != o.t.Seed:
-		return errors.New("cuckoo: Merge of filters with different seeds (make both with one Seed, which by default is random)")
+		return errors.New("cuckoo: Merge of filters with different seeds (make both with one Seed, which is " +
+			"random by default)")
 	}
 	if err := o.frame.Locked(func() error { return o.mem.On(x.frame.Device) }); err != nil {
 		return fmt.Errorf("cuckoo: Merge: %w", err)
@@ -191,7 +194,8 @@ func (f *filter) merge(st *device.Stream, o *filter) error {
 	if err := frame.InTurn(func() error { return f.mem.CopyFrom(st, kept) }, st.Sync); err != nil {
 		return err
 	}
-	return fmt.Errorf("cuckoo: Merge: %d keys of the other filter find no room, and none were put in: %w", failed, errFull)
+	return fmt.Errorf("cuckoo: Merge: %d keys of the other filter find no room, and none were put in: %w", failed,
+		errFull)
 }
 
 // Len counts the keys that are in, each as often as it was put in. Cost: all of the filter is read.
@@ -210,9 +214,9 @@ func (h *handle) sums() (s Sums, err error) {
 	return s, err
 }
 
-// Stats measures the filter: it reads all of it. Bits are those of the tags that it has room for, and BitsSet those of the
-// tags that are in, so their ratio is the load. The rate is exact, for keys that were chosen without regard to what is in
-// the filter: the share of all pairs of a bucket and a tag that Contains finds.
+// Stats measures the filter: it reads all of it. Bits are those of the tags that it has room for, and BitsSet those of
+// the tags that are in, so their ratio is the load. The rate is exact, for keys that were chosen without regard to what
+// is in the filter: the share of all pairs of a bucket and a tag that Contains finds.
 func (h *handle) Stats() (table.FilterStats, error) {
 	f := h.filter
 	sums, err := h.sums()
@@ -223,7 +227,8 @@ func (h *handle) Stats() (table.FilterStats, error) {
 	f.frame.Guard(func() { f.frame.Tell(&memory, nil) })
 	return table.FilterStats{
 		Bits: f.slots() * int64(f.cfg.tag), BitsSet: int64(sums.Tags) * int64(f.cfg.tag), Bytes: int64(f.mem.Len()),
-		Keys: float64(sums.Tags), Rate: f.rate(sums.Pairs), StagingBytes: memory.StagingBytes, ScratchBytes: memory.ScratchBytes,
+		Keys: float64(sums.Tags), Rate: f.rate(sums.Pairs), StagingBytes: memory.StagingBytes,
+		ScratchBytes: memory.ScratchBytes,
 	}, nil
 }
 
@@ -333,14 +338,15 @@ func (h *handle) Words(ctx context.Context, do func(words []uint64) error) error
 	return frame.Words(ctx, &f.frame, f.words(), do)
 }
 
-// SetWords copies words of another filter into this one: see table.Filter. It waits until that is done. Whatever the words
-// are, they are those of some filter.
+// SetWords copies words of another filter into this one: see table.Filter. It waits until that is done. Whatever the
+// words are, they are those of some filter.
 func (h *handle) SetWords(first int64, words []uint64) error {
 	f := h.filter
 	return f.frame.Writing(nil, func(st *device.Stream) error {
 		all := f.words()
 		if first < 0 || first > int64(all.Len()) || int64(len(words)) > int64(all.Len())-first {
-			return fmt.Errorf("cuckoo: words %d to %d of a filter that has %d", first, first+int64(len(words)), all.Len())
+			return fmt.Errorf("cuckoo: words %d to %d of a filter that has %d", first,
+				first+int64(len(words)), all.Len())
 		}
 		return frame.Upload(st, all.Slice(int(first), int(first)+len(words)), words)
 	})

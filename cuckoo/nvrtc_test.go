@@ -16,7 +16,8 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 			if j != i%3 && !testenv.Long() {
 				continue
 			}
-			for _, p := range []*device.Program{c.program("cuckoo", kernelsCU), c.program("beside", besideCU)} {
+			programs := []*device.Program{c.program("cuckoo", kernelsCU), c.stretchProgram(), c.program("beside", besideCU)}
+			for _, p := range testenv.Some(programs, 2) {
 				t.Run(fmt.Sprintf("%s %d bits %s", p.Name, c.tag, arch), func(t *testing.T) {
 					testenv.Turn(t)
 					t.Parallel()

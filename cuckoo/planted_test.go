@@ -36,12 +36,12 @@ const takesFirst = `    if (steps > 1) return TRY_AGAIN;
     if (put_in<C>(w.at(to), load_bucket<C>(w.at(to)), chain[0].tag)) return MADE_WAY;
 `
 
-// The stories must find defects that are put into a copy of the code on purpose. The test runs beside no other, because it
-// changes the kernels' text.
+// The stories must find defects that are put into a copy of the code on purpose. The test runs beside no other, because
+// it changes the kernels' text.
 func TestPlantedDefectsAreFound(t *testing.T) {
 	testenv.ByTurns(t)
-	kernels, header := kernelsCU, cuckooCUH
-	defer func() { kernelsCU, cuckooCUH = kernels, header }()
+	kernels, header, stretch := kernelsCU, cuckooCUH, stretchCU
+	defer func() { kernelsCU, cuckooCUH, stretchCU = kernels, header, stretch }()
 	for _, c := range []struct {
 		name     string
 		text     *string
@@ -101,12 +101,21 @@ func TestPlantedDefectsAreFound(t *testing.T) {
 			"if (load_relaxed(p.window.version) == version) return false;", "return false;",
 		},
 		{
+			"a window is written back before all keys are in", &stretchCU, underStress, stories[7],
+			"    block_sync();\n    for (u32 i = thread_index(); i < words; i += block_threads()) memory[i]",
+			"    for (u32 i = thread_index(); i < words; i += block_threads()) memory[i]",
+		},
+		{
+			"a key that found no room in its window is not told", &stretchCU, underStress, stories[7],
+			"or_of_memory(at<u32>(p.refused) + position / 32, 1u << position % 32);", "",
+		},
+		{
 			"a move does not count", &cuckooCUH, underStress, stories[4],
 			"    add(w.version, 1u);\n", "",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			kernelsCU, cuckooCUH = kernels, header
+			kernelsCU, cuckooCUH, stretchCU = kernels, header, stretch
 			if n := strings.Count(*c.text, c.old); n != 1 {
 				t.Fatalf("the kernels have %d times\n%s", n, c.old)
 			}
@@ -139,7 +148,7 @@ func TestModelFindsMissingOrder(t *testing.T) {
 		tabletest.Missing("the version before the tag is gone", header, "    fence_acq_rel(); // and the version before the tag is gone\n",
 			"", tells(stories[4])),
 		tabletest.Missing("a bucket before its mark", header,
-			"        fence_acq_rel(); // whoever took the tag out marked the bucket before, and copied the tag\n", "", tells(story{16, 300, false, true})),
+			"        fence_acq_rel(); // whoever took the tag out marked the bucket before, and copied the tag\n", "", tells(story{16, 300, false, true, false})),
 		tabletest.Missing("the second bucket before the version", header,
 			"        fence_acq_rel(); // whoever brought the tag back counted the version up before\n", "", tells(stories[4])),
 		tabletest.Missing("a version before the buckets", header, "load_acquire(p.window.version)", "load_relaxed(p.window.version)",

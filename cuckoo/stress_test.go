@@ -64,13 +64,14 @@ func beside(f *Filter[uint64], keys []uint64, does []byte) ([]byte, error) {
 	return done, errors.Join(err, wrong, a.Free(), b.Free(), c.Free())
 }
 
-// story is a filter of a few buckets, which lanes fill, and empty in part, and fill again, and says what is wrong then. With
-// hot, many of the keys are equal.
+// story is a filter of a few buckets, which lanes fill, and empty in part, and fill again, and says what is wrong then.
+// With hot, many of the keys are equal.
 type story struct {
 	tag      int
 	capacity int
 	hot      bool
 	beside   bool
+	stretch  bool // batches go window by window
 }
 
 func (s story) tell(d *device.Device, seed uint64) (err error) {
@@ -80,6 +81,9 @@ func (s story) tell(d *device.Device, seed uint64) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
+	if s.stretch {
+		byStretches(f.filter)
+	}
 	rng := rand.New(rand.NewPCG(seed, 5))
 	var in []uint64
 	for round := range 4 {
@@ -112,6 +116,8 @@ func (s story) tell(d *device.Device, seed uint64) (err error) {
 		n := rng.IntN(len(in))
 		if s.beside {
 			err = eraseBeside(f, rng, in[:n], in[n:])
+		} else if s.stretch {
+			err = eraseOn(f, in[:n])
 		} else if gone, err := f.Delete(in[:n], nil); err != nil || gone != n {
 			return fmt.Errorf("round %d: %d of %d are deleted: %v", round, gone, n, err)
 		}
@@ -172,6 +178,15 @@ func (s story) insertBeside(f *Filter[uint64], rng *rand.Rand, in, more []uint64
 	return refused, nil
 }
 
+// eraseOn takes keys out that are on the device, untold.
+func eraseOn(f *Filter[uint64], out []uint64) error {
+	keys, err := device.From(f.filter.frame.Device, out)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.DeleteOn(nil, keys, device.Slice[bool]{}), f.filter.frame.Device.Stream().Sync(), keys.Free())
+}
+
 // eraseBeside takes keys out in one launch with look-ups of those that stay.
 func eraseBeside(f *Filter[uint64], rng *rand.Rand, out, stay []uint64) error {
 	var keys []uint64
@@ -192,8 +207,9 @@ func eraseBeside(f *Filter[uint64], rng *rand.Rand, out, stay []uint64) error {
 }
 
 var stories = []story{
-	{16, 40, false, false}, {12, 30, false, false}, {8, 30, false, false}, {16, 60, true, false},
-	{8, 160, false, true}, {12, 40, true, true}, {16, 40, false, true},
+	{16, 40, false, false, false}, {12, 30, false, false, false}, {8, 30, false, false, false}, {16, 60, true, false, false},
+	{8, 160, false, true, false}, {12, 40, true, true, false}, {16, 40, false, true, false},
+	{16, 100, true, false, true}, {8, 60, false, false, true},
 }
 
 // Lanes that insert and delete in full filters lose nothing, and what is told is so, in whatever order they go.

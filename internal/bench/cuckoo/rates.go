@@ -16,10 +16,11 @@ import (
 func rates(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
 	fig := &bench.Fig{
 		Title: fmt.Sprintf("Filters of %d keys", o.N),
-		Columns: []string{"filter", "tag bits", "key bytes", "bits a key", "load", "insert G/s", "hits G/s", "misses G/s",
+		Columns: []string{"filter", "tag bits", "key bytes", "bits a key", "load", "insert G/s", "hits G/s",
+			"misses G/s",
 			"delete G/s", "delete told G/s", "false positives %", "estimate %", "table MiB", "wrong"},
-		Notes: []string{"inserts are all keys in one batch into an empty filter; deletions are all keys in one batch from a full one",
-			"a Bloom filter has the memory of the cuckoo filter before it, and the number of hash functions that errs least"},
+		Notes: []string{"inserts are of all keys in one batch into an empty filter, and deletions from a full one",
+			"a Bloom filter has the memory of the cuckoo filter before it, and the number of bits a key that errs least"},
 		Plots: []bench.Plot{{Title: "Look-ups that miss", X: "bits a key", Y: "misses G/s", Series: "filter"}},
 	}
 	works, err := bench.NewWork[uint32, uint32](d, options(o, 4))
@@ -48,7 +49,8 @@ func options(o bench.FigOptions, keyBytes int) bench.TableOptions {
 // both measures a cuckoo filter, and a Bloom filter of as much memory.
 func both[K workload.Word](fig *bench.Fig, w *bench.Work[K, uint32], o bench.FigOptions, keyBytes, tag int) error {
 	o.Step(fmt.Sprintf("keys of %d bytes, tags of %d bits", keyBytes, tag))
-	c, err := cuckoo.New[K](w.Device, cuckoo.Options{FilterOptions: table.FilterOptions{Capacity: o.N, Seed: 1}, TagBits: tag})
+	c, err := cuckoo.New[K](w.Device,
+		cuckoo.Options{FilterOptions: table.FilterOptions{Capacity: o.N, Seed: 1}, TagBits: tag})
 	if err != nil {
 		return err
 	}
