@@ -7,7 +7,7 @@
 // unpacks gzip, zstd, and BGZF. It unpacks the members of BGZF and the frames of zstd beside one another, and other
 // gzip data in pieces:
 //
-//	cut      reads pieces of 512 KiB, in order
+//	cut      reads pieces of 512 KiB, or twice that where blocks are long, in order
 //	workers  decode a piece each, without the text before it (inflate.Chunk)
 //	join     goes from piece to piece, and decodes what the workers could not (inflate.Sequence)
 //	workers  put in the text before
