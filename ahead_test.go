@@ -209,7 +209,7 @@ func TestCompileAhead(t *testing.T) {
 	defer d.Close()
 	some := map[table.Kind][]table.Family{table.KindSet: {warpmap.Slab}} // seconds each
 	if testenv.Long() {
-		for _, kind := range []table.Kind{table.KindMap, table.KindSet, table.KindFilter} {
+		for _, kind := range []table.Kind{table.KindMap, table.KindSet, table.KindFilter, warpmap.KindCache} {
 			some[kind] = warpmap.Families(kind)
 		}
 	}

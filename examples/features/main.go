@@ -81,22 +81,23 @@ func source(r *redis) cache.Source[uint64, features] {
 }
 
 func main() {
+	on := flag.String("device", "auto", "where the cache is")
 	at := flag.String("redis", "localhost:6379", "where Redis is: an address, or a socket's path")
 	users, places := flag.Int("users", 100_000, "users"), flag.Int("places", 10_000, "users that the cache has room for")
 	requests, batch := flag.Int("requests", 1000, "requests"), flag.Int("batch", 1000, "users of a request")
 	flag.Parse()
-	if err := run(*at, *users, *places, *requests, *batch); err != nil {
+	if err := run(*on, *at, *users, *places, *requests, *batch); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(at string, users, places, requests, batch int) error {
+func run(on, at string, users, places, requests, batch int) error {
 	r, err := dial(at)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	d, err := device.Open("cpu") // where caches are so far
+	d, err := device.Open(on)
 	if err != nil {
 		return err
 	}

@@ -40,7 +40,7 @@ func serve(t *testing.T) string {
 func TestFeatures(t *testing.T) {
 	at := serve(t)
 	const users = 300
-	if err := run(at, users, 60, 40, 50); err != nil {
+	if err := run("cpu", at, users, 60, 40, 50); err != nil {
 		t.Fatal(err)
 	}
 	r, err := dial(at)

@@ -107,15 +107,16 @@ func number(text string, most uint64) (uint64, error) {
 
 func main() {
 	name, listen := flag.String("file", "numbers", "the file"), flag.String("listen", "localhost:8080", "address")
+	on := flag.String("device", "auto", "where the cache is")
 	places := flag.Int("places", 100_000, "numbers that the cache has room for")
 	wait := flag.Duration("wait", time.Second, "how long a number waits to be written, at most")
 	flag.Parse()
-	if err := run(*name, *listen, *places, *wait); err != nil {
+	if err := run(*on, *name, *listen, *places, *wait); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(name, listen string, places int, wait time.Duration) (err error) {
+func run(on, name, listen string, places int, wait time.Duration) (err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o644)
@@ -123,7 +124,7 @@ func run(name, listen string, places int, wait time.Duration) (err error) {
 		return err
 	}
 	defer f.Close()
-	d, err := device.Open("cpu") // where caches are so far
+	d, err := device.Open(on)
 	if err != nil {
 		return err
 	}

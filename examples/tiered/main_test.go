@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 // start starts the program, and tells its address and what ends it.
 func start(t *testing.T, file string) (at string, end func()) {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], "-file", file, "-listen", "127.0.0.1:0", "-places", "12", "-wait", "1h")
+	cmd := exec.Command(os.Args[0], "-device", "cpu", "-file", file, "-listen", "127.0.0.1:0", "-places", "12", "-wait", "1h")
 	cmd.Env = append(os.Environ(), command+"=1")
 	said, err := cmd.StderrPipe()
 	if err == nil {
