@@ -601,7 +601,8 @@ func eachTable(options map[string]table.Options, run func(what string, make func
 	}
 	for _, family := range warpmap.Families(table.KindFilter) {
 		run(fmt.Sprintf("filter/%s", family), func(d *device.Device) (s scarce, h held, err error) {
-			m, err := warpmap.NewFilter[uint32](d, family, table.FilterOptions{Capacity: 2 * scarceBatch, Seed: 3})
+			// a filter of cuckoo has a key as often as it was inserted
+			m, err := warpmap.NewFilter[uint32](d, family, table.FilterOptions{Capacity: 16 * scarceBatch, Seed: 3})
 			if err != nil {
 				return s, nil, err
 			}

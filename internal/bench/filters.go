@@ -81,10 +81,20 @@ func (w *Work[K, V]) Filter(f table.Filter[K]) (Subject, error) {
 	return s, w.Ask(1, 0)
 }
 
-// deletions measures the deletion of all keys. None may stay, and each must be told to be deleted.
+// deletions measures the deletion of all keys. None may stay, and each must be told to be deleted, but for as many as were
+// refused, of which one in a hundred million may be.
 func (w *Work[K, V]) deletions(row *Row, f deleting[K], told device.Slice[bool]) (err error) {
 	fill := w.batches(func(first, end int) error { return f.InsertOn(w.Device.Stream(), w.Keys.Slice(first, end)) })
-	full := func() error { return errors.Join(f.Clear(), fill()) }
+	refused := 0
+	full := func() error {
+		err := errors.Join(f.Clear(), fill())
+		if no := (*table.FullError)(nil); errors.As(err, &no) {
+			if refused = len(no.Positions); refused <= 1+w.Options.N/100_000_000 {
+				return nil
+			}
+		}
+		return err
+	}
 	for _, x := range []struct {
 		rate *float64
 		told device.Slice[bool]
@@ -99,7 +109,7 @@ func (w *Work[K, V]) deletions(row *Row, f deleting[K], told device.Slice[bool])
 		row.Wrong += left
 	}
 	deleted, err := w.trues(told)
-	row.Wrong += w.Options.N - deleted
+	row.Wrong += w.Options.N - refused - deleted
 	return err
 }
 
