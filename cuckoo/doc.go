@@ -71,18 +71,18 @@
 //
 // Random sectors of device memory are the limit. An H200 looks 37 G keys a second up in 512 MiB, each in one sector,
 // swaps 15 G words a second there, and 37 G in its L2 cache (measured). A filter of 512 MiB with tags of 16 bits, at a
-// load of 0.95, should so do, in G keys a second:
+// load of 0.95, should so do, in G keys a second, and does (bench/results/h200/fig-cuckoo-rates.json):
 //
-//	look-ups that hit       1.11 sectors a key                                   33
-//	look-ups that miss      1.12 sectors a key                                   33
+//	look-ups that hit       1.11 sectors a key                                   33   25
+//	look-ups that miss      1.12 sectors a key                                   33   25
 //	inserts                 window by window: 36 bytes of streams a key; the
-//	                        steps of a lane, in shared memory, are the most      27
+//	                        steps of a lane, in shared memory, are the most      27   12
 //	  by regions            20 bytes of streams, 1.35 sectors read and swapped
-//	                        in L2                                                22
-//	deletions, untold       window by window: 24 bytes of streams a key          35
-//	deletions, told         1.11 sectors read and swapped in memory              14
+//	                        in L2                                                22   not measured
+//	deletions, untold       window by window: 24 bytes of streams a key          35   27
+//	deletions, told         1.11 sectors read and swapped in memory              14   14
 //
-// None of this was measured yet.
+// What holds up inserts and look-ups has not been looked into.
 //
 // A large batch of inserts, or of deletions that are not told, of a key for 32 bytes of the filter or more, goes in
 // window by window. The keys are brought in the order of windows in two passes, and a block takes each window into

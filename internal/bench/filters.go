@@ -88,6 +88,7 @@ func (w *Work[K, V]) deletions(row *Row, f deleting[K], told device.Slice[bool])
 	refused := 0
 	full := func() error {
 		err := errors.Join(f.Clear(), fill())
+		refused = 0
 		if no := (*table.FullError)(nil); errors.As(err, &no) {
 			if refused = len(no.Positions); refused <= 1+w.Options.N/100_000_000 {
 				return nil
