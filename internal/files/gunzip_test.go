@@ -181,6 +181,32 @@ func TestGunzip(t *testing.T) {
 	}
 }
 
+// The header of a stored block may begin in the last bits of a piece, and go on in the next.
+func TestGunzipHeaderAcrossPieces(t *testing.T) {
+	text, tried := reads(5, 12_000), 0
+	for n := 2000; n < 2100; n++ {
+		var b bytes.Buffer
+		z := stdlib.NewWriter(&b)
+		io.WriteString(z, text[:n])
+		z.Flush() // an empty stored block: its lengths are the last four bytes
+		at := b.Len() - 5
+		io.WriteString(z, text[n:])
+		z.Close()
+		for parts := 2; parts < 5; parts++ {
+			if at%parts > 0 {
+				continue
+			}
+			tried++
+			if got, err := byPieces(b.String(), at/parts); got != text || err != nil {
+				t.Fatalf("%d bytes before it, pieces of %d: %d bytes, %v", n, at/parts, len(got), err)
+			}
+		}
+	}
+	if tried < 20 {
+		t.Errorf("%d pieces that end so", tried)
+	}
+}
+
 // Most pieces are unpacked beside one another, and what takes no more than its share of memory is so, too.
 func TestGunzipInPieces(t *testing.T) {
 	packed := gzipped(reads(3, 3_000_000))
