@@ -363,3 +363,29 @@ func FuzzGunzip(f *testing.F) {
 		})
 	})
 }
+
+// A small file takes little memory to open: databases are made of thousands of them.
+func TestSmallGzipFile(t *testing.T) {
+	path := t.TempDir() + "/small.gz"
+	if err := os.WriteFile(path, []byte(gzipped("a text")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := NewText(f, Unpacking{Work: make(chan struct{}, 16), Ahead: 16})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := allOf(x)
+	runtime.ReadMemStats(&after)
+	if got != "a text" || err != nil || x.Close() != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	if took := after.TotalAlloc - before.TotalAlloc; took > 600<<10 {
+		t.Errorf("a file of some bytes takes %d bytes", took)
+	}
+}

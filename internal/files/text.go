@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// unpackBytes is how much of an input is read at once: more than the longest header of a member.
+	// unpackBytes is how much of an input is read at once.
 	unpackBytes = 1 << 18
 	// packingBytes is how many bytes tell how a file is packed.
 	packingBytes = 4
@@ -94,13 +94,23 @@ func NewText(from io.ReadCloser, u Unpacking) (*Text, error) {
 	case t.Packing == "gzip" && u.Work != nil && peekMember(b) > 0:
 		m, stop, wait := unpackMembers(b, u.Ahead, u.Work)
 		t.from, t.close = m, u.closing(stop, wait, from.Close)
-	case t.Packing == "gzip" && cap(u.Work) > fewWorkers && !u.Frugal:
+	case t.Packing == "gzip" && cap(u.Work) > fewWorkers && !u.Frugal && !isSmall(from):
 		g, stop, wait := newGunzip(b, pieceBytes, max(2, min(u.Ahead, cap(u.Work)*3/2)), u.Work)
 		t.from, t.close = g, u.closing(stop, wait, from.Close)
 	case t.Packing == "gzip":
 		t.from = newRow(b)
 	}
 	return t, nil
+}
+
+// isSmall tells that an input is a file of so few bytes that it is unpacked sooner in a row.
+func isSmall(from io.Reader) bool {
+	f, ok := from.(*os.File)
+	if !ok {
+		return false
+	}
+	about, err := f.Stat()
+	return err == nil && about.Mode().IsRegular() && about.Size() <= pieceBytes
 }
 
 // frames has t unpack frames of zstd beside one another.
