@@ -132,7 +132,7 @@ func (m *members) cut() bool {
 func (m *members) add(j *memberJob) bool {
 	n := peekMember(m.from)
 	if n == 0 {
-		j.rest = newRow(m.from) // or the end, or what cannot be read
+		j.rest = newRow(going{m.from}) // or the end, or what cannot be read
 		return false
 	}
 	from := len(j.packed)

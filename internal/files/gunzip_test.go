@@ -389,3 +389,23 @@ func TestSmallGzipFile(t *testing.T) {
 		t.Errorf("a file of some bytes takes %d bytes", took)
 	}
 }
+
+// idle is an input that gives nothing, and no error.
+type idle struct{}
+
+func (idle) Read([]byte) (int, error) { return 0, nil }
+
+// An input that gives nothing more, and no end, is an error as it is for bufio.
+func TestGunzipNoProgress(t *testing.T) {
+	part := gzipped(reads(6, 50_000))[:900]
+	for _, u := range []Unpacking{{}, {Work: make(chan struct{}, 8), Ahead: 3}} {
+		x, err := NewText(io.NopCloser(io.MultiReader(strings.NewReader(part), idle{})), u)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := allOf(x); !errors.Is(err, io.ErrNoProgress) {
+			t.Errorf("%d places: %v", cap(u.Work), err)
+		}
+		x.Close()
+	}
+}

@@ -95,12 +95,26 @@ func NewText(from io.ReadCloser, u Unpacking) (*Text, error) {
 		m, stop, wait := unpackMembers(b, u.Ahead, u.Work)
 		t.from, t.close = m, u.closing(stop, wait, from.Close)
 	case t.Packing == "gzip" && cap(u.Work) > fewWorkers && !u.Frugal && !isSmall(from):
-		g, stop, wait := newGunzip(b, pieceBytes, max(2, min(u.Ahead, cap(u.Work)*3/2)), u.Work)
+		g, stop, wait := newGunzip(going{b}, pieceBytes, max(2, min(u.Ahead, cap(u.Work)*3/2)), u.Work)
 		t.from, t.close = g, u.closing(stop, wait, from.Close)
 	case t.Packing == "gzip":
-		t.from = newRow(b)
+		t.from = newRow(going{b})
 	}
 	return t, nil
+}
+
+// going is an input that gives something, or an error. An input that again and again gives neither has an error here.
+type going struct{ b *bufio.Reader }
+
+func (g going) Read(to []byte) (int, error) {
+	n, err := g.b.Read(to)
+	if n > 0 || err != nil || len(to) == 0 {
+		return n, err
+	}
+	if _, err := g.b.Peek(1); err != nil { // io.ErrNoProgress after a hundred times
+		return 0, err
+	}
+	return g.b.Read(to)
 }
 
 // isSmall tells that an input is a file of so few bytes that it is unpacked sooner in a row.
