@@ -29,8 +29,9 @@ type Unpacking struct {
 	Threads int // how many threads unpack a long frame of zstd; 0 for one
 	// Work bounds the goroutines that unpack gzip data, and frames of zstd: each takes a place in it. Ahead is how
 	// many members of BGZF, 32 at a time, may be ahead of the reader, or how many pieces of other gzip data or frames,
-	// which take 10 to 20 MiB each. Without Work, and with few places but for BGZF, the data is unpacked in a row. If
-	// the input is closed, a Read of it that waits must end, unless Waits is set.
+	// which take 10 to 20 MiB each, and up to 50 where text is ten times as long as its data. Without Work, and with
+	// few places but for BGZF, the data is unpacked in a row. If the input is closed, a Read of it that waits must
+	// end, unless Waits is set.
 	Work  chan struct{}
 	Ahead int
 	// Waits tells that a Read which waits may not end when the input is closed, as of standard input: then Close
