@@ -85,12 +85,13 @@ func peekMember(b *bufio.Reader) int {
 // more.
 func unpackMembers(b *bufio.Reader, ahead int, work chan struct{}) (m *members, stop, wait func()) {
 	m = &members{from: b, work: work, jobs: make(chan *memberJob, ahead), quit: make(chan struct{})}
-	gone := make(chan struct{})
+	var all sync.WaitGroup
+	all.Add(1)
 	go func() {
-		defer close(gone)
+		defer all.Done()
 		defer close(m.jobs)
 		for more := true; more; {
-			if err := crash.Catch(func() error { more = m.cut(); return nil }); err != nil {
+			if err := crash.Catch(func() error { more = m.cut(&all); return nil }); err != nil {
 				j := &memberJob{err: err, done: make(chan struct{})}
 				close(j.done)
 				select {
@@ -101,11 +102,11 @@ func unpackMembers(b *bufio.Reader, ahead int, work chan struct{}) (m *members, 
 			}
 		}
 	}()
-	return m, sync.OnceFunc(func() { close(m.quit) }), func() { <-gone }
+	return m, sync.OnceFunc(func() { close(m.quit) }), all.Wait
 }
 
 // cut makes a job of the next members, and tells whether there may be more.
-func (m *members) cut() bool {
+func (m *members) cut(all *sync.WaitGroup) bool {
 	j := memberJobs.Get().(*memberJob)
 	*j = memberJob{packed: j.packed[:0], ends: j.ends[:0], text: j.text[:0], done: make(chan struct{})}
 	more := true
@@ -117,9 +118,15 @@ func (m *members) cut() bool {
 	case <-m.quit:
 		return false
 	}
+	all.Add(1)
 	go func() {
+		defer all.Done()
 		defer close(j.done)
-		m.work <- struct{}{}
+		select {
+		case m.work <- struct{}{}:
+		case <-m.quit:
+			return
+		}
 		defer func() { <-m.work }()
 		if err := crash.Catch(j.unpack); err != nil {
 			j.err, j.rest = err, nil
@@ -132,7 +139,7 @@ func (m *members) cut() bool {
 func (m *members) add(j *memberJob) bool {
 	n := peekMember(m.from)
 	if n == 0 {
-		j.rest = newRow(m.from) // or the end, or what cannot be read
+		j.rest = newRow(going{m.from}) // or the end, or what cannot be read
 		return false
 	}
 	from := len(j.packed)

@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/klauspost/compress/gzip"
 
@@ -133,6 +135,28 @@ func TestDamagedMembers(t *testing.T) {
 			wantErr == nil {
 			t.Errorf("with %q behind: %d bytes and %v, gzip says %v", tail, len(got), err, wantErr)
 		}
+	}
+}
+
+// Close waits for the goroutines that unpack members, and those that wait for a place end, though there be none.
+func TestClosingMembers(t *testing.T) {
+	before := runtime.NumGoroutine()
+	work := make(chan struct{}, 1)
+	work <- struct{}{} // somebody else has it
+	x, err := NewText(io.NopCloser(strings.NewReader(bgzfed("", cutUp(letters(1, 100_000), 50)...))),
+		Unpacking{Work: work, Ahead: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(20 * time.Millisecond)
+	if err := x.Close(); err != nil {
+		t.Error(err)
+	}
+	for wait := 0; runtime.NumGoroutine() > before; wait++ {
+		if wait == 100 {
+			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), before)
+		}
+		time.Sleep(10 * time.Millisecond)
 	}
 }
 

@@ -17,8 +17,10 @@ const (
 	// pieceBytes is the length of a piece at first. Once a piece had no block that could be decoded, it is twice that:
 	// some encoders write blocks of 400 KiB.
 	pieceBytes = 512 << 10
-	// rowText is how much text is unpacked at a time where it is unpacked in a row.
-	rowText = 256 << 10
+	// rowText is how much text is unpacked at a time where it is unpacked in a row, and rowBytes how much data is held
+	// there: more than the longest header of a member. More would not be faster, and slow where files are small.
+	rowText  = 64 << 10
+	rowBytes = 80 << 10
 	// fewWorkers are so few that data is unpacked sooner in a row: without the text before, each takes about twice as
 	// long, and frames of zstd take a half longer as a whole, in memory that no cache holds.
 	fewWorkers = 3
@@ -32,7 +34,7 @@ type row struct {
 	from  io.Reader
 	s     *inflate.Sequence
 	check inflate.Check
-	in    []byte // not yet unpacked, in memory of unpackBytes
+	in    []byte // not yet unpacked, in memory of rowBytes
 	base  int64
 	last  error // of from
 	text  []byte
@@ -40,7 +42,7 @@ type row struct {
 }
 
 func newRow(from io.Reader) *row {
-	return &row{from: from, s: inflate.NewSequence(rowText), in: make([]byte, 0, unpackBytes)}
+	return &row{from: from, s: inflate.NewSequence(rowText), in: make([]byte, 0, rowBytes)}
 }
 
 func (r *row) Read(to []byte) (int, error) {

@@ -181,6 +181,32 @@ func TestGunzip(t *testing.T) {
 	}
 }
 
+// The header of a stored block may begin in the last bits of a piece, and go on in the next.
+func TestGunzipHeaderAcrossPieces(t *testing.T) {
+	text, tried := reads(5, 12_000), 0
+	for n := 2000; n < 2100; n++ {
+		var b bytes.Buffer
+		z := stdlib.NewWriter(&b)
+		io.WriteString(z, text[:n])
+		z.Flush() // an empty stored block: its lengths are the last four bytes
+		at := b.Len() - 5
+		io.WriteString(z, text[n:])
+		z.Close()
+		for parts := 2; parts < 5; parts++ {
+			if at%parts > 0 {
+				continue
+			}
+			tried++
+			if got, err := byPieces(b.String(), at/parts); got != text || err != nil {
+				t.Fatalf("%d bytes before it, pieces of %d: %d bytes, %v", n, at/parts, len(got), err)
+			}
+		}
+	}
+	if tried < 20 {
+		t.Errorf("%d pieces that end so", tried)
+	}
+}
+
 // Most pieces are unpacked beside one another, and what takes no more than its share of memory is so, too.
 func TestGunzipInPieces(t *testing.T) {
 	packed := gzipped(reads(3, 3_000_000))
@@ -336,4 +362,50 @@ func FuzzGunzip(f *testing.F) {
 			}
 		})
 	})
+}
+
+// A small file takes little memory to open: databases are made of thousands of them.
+func TestSmallGzipFile(t *testing.T) {
+	path := t.TempDir() + "/small.gz"
+	if err := os.WriteFile(path, []byte(gzipped("a text")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := NewText(f, Unpacking{Work: make(chan struct{}, 16), Ahead: 16})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := allOf(x)
+	runtime.ReadMemStats(&after)
+	if got != "a text" || err != nil || x.Close() != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	if took := after.TotalAlloc - before.TotalAlloc; took > 600<<10 {
+		t.Errorf("a file of some bytes takes %d bytes", took)
+	}
+}
+
+// idle is an input that gives nothing, and no error.
+type idle struct{}
+
+func (idle) Read([]byte) (int, error) { return 0, nil }
+
+// An input that gives nothing more, and no end, is an error as it is for bufio.
+func TestGunzipNoProgress(t *testing.T) {
+	part := gzipped(reads(6, 50_000))[:900]
+	for _, u := range []Unpacking{{}, {Work: make(chan struct{}, 8), Ahead: 3}} {
+		x, err := NewText(io.NopCloser(io.MultiReader(strings.NewReader(part), idle{})), u)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := allOf(x); !errors.Is(err, io.ErrNoProgress) {
+			t.Errorf("%d places: %v", cap(u.Work), err)
+		}
+		x.Close()
+	}
 }

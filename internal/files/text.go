@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// unpackBytes is how much of an input is read at once: more than the longest header of a member.
+	// unpackBytes is how much of an input is read at once.
 	unpackBytes = 1 << 18
 	// packingBytes is how many bytes tell how a file is packed.
 	packingBytes = 4
@@ -29,8 +29,9 @@ type Unpacking struct {
 	Threads int // how many threads unpack a long frame of zstd; 0 for one
 	// Work bounds the goroutines that unpack gzip data, and frames of zstd: each takes a place in it. Ahead is how
 	// many members of BGZF, 32 at a time, may be ahead of the reader, or how many pieces of other gzip data or frames,
-	// which take 10 to 20 MiB each. Without Work, and with few places but for BGZF, the data is unpacked in a row. If
-	// the input is closed, a Read of it that waits must end, unless Waits is set.
+	// which take 10 to 20 MiB each, and up to 50 where text is ten times as long as its data. Without Work, and with
+	// few places but for BGZF, the data is unpacked in a row. If the input is closed, a Read of it that waits must
+	// end, unless Waits is set.
 	Work  chan struct{}
 	Ahead int
 	// Waits tells that a Read which waits may not end when the input is closed, as of standard input: then Close
@@ -94,13 +95,37 @@ func NewText(from io.ReadCloser, u Unpacking) (*Text, error) {
 	case t.Packing == "gzip" && u.Work != nil && peekMember(b) > 0:
 		m, stop, wait := unpackMembers(b, u.Ahead, u.Work)
 		t.from, t.close = m, u.closing(stop, wait, from.Close)
-	case t.Packing == "gzip" && cap(u.Work) > fewWorkers && !u.Frugal:
-		g, stop, wait := newGunzip(b, pieceBytes, max(2, min(u.Ahead, cap(u.Work)*3/2)), u.Work)
+	case t.Packing == "gzip" && cap(u.Work) > fewWorkers && !u.Frugal && !isSmall(from):
+		g, stop, wait := newGunzip(going{b}, pieceBytes, max(2, min(u.Ahead, cap(u.Work)*3/2)), u.Work)
 		t.from, t.close = g, u.closing(stop, wait, from.Close)
 	case t.Packing == "gzip":
-		t.from = newRow(b)
+		t.from = newRow(going{b})
 	}
 	return t, nil
+}
+
+// going is an input that gives something, or an error. An input that again and again gives neither has an error here.
+type going struct{ b *bufio.Reader }
+
+func (g going) Read(to []byte) (int, error) {
+	n, err := g.b.Read(to)
+	if n > 0 || err != nil || len(to) == 0 {
+		return n, err
+	}
+	if _, err := g.b.Peek(1); err != nil { // io.ErrNoProgress after a hundred times
+		return 0, err
+	}
+	return g.b.Read(to)
+}
+
+// isSmall tells that an input is a file of so few bytes that it is unpacked sooner in a row.
+func isSmall(from io.Reader) bool {
+	f, ok := from.(*os.File)
+	if !ok {
+		return false
+	}
+	about, err := f.Stat()
+	return err == nil && about.Mode().IsRegular() && about.Size() <= pieceBytes
 }
 
 // frames has t unpack frames of zstd beside one another.

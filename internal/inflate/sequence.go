@@ -60,7 +60,10 @@ func (s *Sequence) Next(upTo int, last bool) (why Why, err error) {
 	for {
 		switch {
 		case s.d.state != inHeader || s.place == atTrailer:
-		case s.place == atMember && s.d.bit >= upTo, s.place == atBlockHeader && settled(s.d.in, s.d.bit) >= upTo:
+		case s.place == atMember && s.d.bit >= upTo:
+			return Placed, nil
+		case s.place == atBlockHeader && settled(s.d.in, s.d.bit) >= upTo:
+			s.d.bit = settled(s.d.in, s.d.bit) // the header may begin before upTo: what lies there is not needed any more
 			return Placed, nil
 		}
 		switch s.place {
