@@ -217,7 +217,7 @@ func (t *Tiered[K, V]) due() (now bool, at time.Time) {
 	if len(b.waiting) == 0 {
 		return false, at
 	}
-	if at = b.since.Add(b.o.Wait); len(b.waiting) >= (b.o.Keys+1)/2 {
+	if at = b.since.Add(b.o.Wait); len(b.waiting) >= b.o.Keys-b.o.Keys/2 {
 		at = time.Time{}
 	}
 	if b.next.After(at) {

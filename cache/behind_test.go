@@ -3,6 +3,7 @@ package cache
 import (
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -327,6 +328,21 @@ func TestBehindWaits(t *testing.T) {
 	must(t, x.Close(ctx))
 	if s.has(1) != 10 || s.has(2) != 20 || s.has(3) != 0 {
 		t.Errorf("the store has %v", s.pairs)
+	}
+}
+
+// Where as many pairs may wait as an int counts, one is not half of them, and waits.
+func TestBehindOfAnyKeys(t *testing.T) {
+	for _, keys := range []int{3, math.MaxInt - 1, math.MaxInt} {
+		var s shop
+		x := behindOf(t, &s, Options{Capacity: 24, Seed: 1}, Behind{Keys: keys, Wait: time.Hour})
+		must(t, x.Put(context.Background(), []uint64{1}, []uint64{1}))
+		now, _ := x.due()
+		s.mu.Lock()
+		if now || s.calls > 0 {
+			t.Errorf("where %d pairs may wait, one is written at once", keys)
+		}
+		s.mu.Unlock()
 	}
 }
 

@@ -244,12 +244,29 @@ func (c *core) ticksOf(n int, lives []time.Duration) ([]uint32, error) {
 	return ticks, nil
 }
 
-// sweep queues that pairs whose time has ended leave their slots.
-func (c *core) sweep(st *device.Stream) error {
+// sweep queues that pairs whose time has ended at that tick leave their slots.
+func (c *core) sweep(st *device.Stream, tick uint64) error {
 	if !c.cfg.expires {
 		return nil
 	}
-	return c.kernel.sweep.Launch(st, c.grid(c.slots()), &slotsParams{Table: c.t, N: c.t.Count, Time: c.time()})
+	return c.kernel.sweep.Launch(st, c.grid(c.slots()), &slotsParams{Table: c.t, N: c.t.Count, Time: tick})
+}
+
+// sweepNow removes the pairs whose time has ended when when says, and tells how many.
+func (c *core) sweepNow(when func() uint64) (n int, err error) {
+	err = c.frame.Writing(nil, func(st *device.Stream) error {
+		if _, err := c.look(st); err != nil {
+			return err
+		}
+		before := c.counters.Seen.Swept
+		if err := c.sweep(st, when()); err != nil {
+			return err
+		}
+		_, err := c.look(st)
+		n = int(c.counters.Seen.Swept - before)
+		return err
+	})
+	return n, err
 }
 
 // due says whether it is time for all scores to be lowered, and how.

@@ -133,22 +133,7 @@ func (m *Cache[K, V]) InsertFor(keys []K, values []V, lives []time.Duration) err
 
 // Sweep removes the pairs whose time has ended, and returns how many. Look-ups do not find them anyway, and inserts
 // take their slots. But Len counts them until then. Cost: the heads of all buckets are read, and the times.
-func (h *handle) Sweep() (n int, err error) {
-	c := h.core
-	err = c.frame.Writing(nil, func(st *device.Stream) error {
-		if _, err := c.look(st); err != nil {
-			return err
-		}
-		before := c.counters.Seen.Swept
-		if err := c.sweep(st); err != nil {
-			return err
-		}
-		_, err := c.look(st)
-		n = int(c.counters.Seen.Swept - before)
-		return err
-	})
-	return n, err
-}
+func (h *handle) Sweep() (int, error) { return h.core.sweepNow(h.core.time) }
 
 // InsertOn does what Insert does, with device slices. It queues its work and returns.
 func (m *Cache[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
@@ -300,7 +285,7 @@ func (m *Cache[K, V]) Export(least uint32) (keys []K, values []V, scores []uint3
 		do = c.frame.Writing
 	}
 	err = do(nil, func(st *device.Stream) error {
-		if err := c.sweep(st); err != nil {
+		if err := c.sweep(st, c.time()); err != nil {
 			return err
 		}
 		all := slotsParams{N: c.t.Count, Least: uint64(least)}

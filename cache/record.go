@@ -71,14 +71,14 @@ func (o Options) For(saved Saved) (Options, error) {
 }
 
 // Records gives every pair to do, with its record, in chunks, as Chunks does. What pairs have left counts from when
-// Saved gave saved.
+// Saved gave saved: it sweeps those that had ended then, so that it gives as many as a Sweep after Saved leaves.
 func (m *Cache[K, V]) Records(ctx context.Context, saved Saved, do func(keys []K, records []Record[V]) error) error {
 	c := m.core
 	if n := int(unsafe.Sizeof(Record[V]{})); n != c.cfg.valueBytes+8 {
 		return fmt.Errorf("cache: a record of %d bytes, with a value of %d", n, c.cfg.valueBytes)
 	}
 	if c.cfg.expires {
-		if _, err := m.Sweep(); err != nil {
+		if _, err := c.sweepNow(func() uint64 { return saved.tick }); err != nil {
 			return err
 		}
 	}

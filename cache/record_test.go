@@ -309,3 +309,26 @@ func FuzzSnapshot(f *testing.F) {
 		})
 	})
 }
+
+// Pairs that end while a cache is saved are not missed: the file has what was there when saving began.
+func TestSaveWhilePairsEnd(t *testing.T) {
+	d := open(t, "cpu")
+	const n, tick = 200, time.Second / ticksPerSecond
+	m, err := New[uint64, uint64](d, Options{Capacity: 4 * n, Lives: true, Seed: 1})
+	must(t, err)
+	defer m.Close()
+	at := time.Duration(0)
+	m.core.since = func() time.Duration { at += tick; return at } // each look at the clock takes a tick
+	keys, lives := make([]uint64, n), make([]time.Duration, n)
+	for i := range keys {
+		keys[i], lives[i] = uint64(i), time.Duration(i+1)*tick
+	}
+	must(t, m.InsertFor(keys, keys, lives))
+	for range 10 {
+		var file bytes.Buffer
+		must(t, snapshot.Cache(m).Save(context.Background(), &file))
+		if n, err := m.Len(); n == 0 || err != nil {
+			t.Fatalf("%d pairs, %v", n, err)
+		}
+	}
+}

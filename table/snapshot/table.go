@@ -106,10 +106,7 @@ type recorder[K, R, S any] interface {
 func Cache[K, R, S any](c recorder[K, R, S]) *Table {
 	t := &Table{kind: string(c.Family()), family: c.Family(), clear: c.Clear}
 	var saved S
-	t.saving = func() (json.RawMessage, error) {
-		saved = c.Saved()
-		return json.Marshal(saved)
-	}
+	t.saving = func() (json.RawMessage, error) { return json.Marshal(saved) }
 	t.loading = func(of json.RawMessage) error {
 		saved = *new(S)
 		if of != nil { // older files say nothing
@@ -120,7 +117,8 @@ func Cache[K, R, S any](c recorder[K, R, S]) *Table {
 		return c.Restore(nil, nil, saved)
 	}
 	t.length = func() (int, error) {
-		if _, err := c.Sweep(); err != nil { // as Records does
+		saved = c.Saved() // pairs that end behind this are not swept by Records, so as many are saved as Len says
+		if _, err := c.Sweep(); err != nil {
 			return 0, err
 		}
 		return c.Len()
