@@ -334,7 +334,7 @@ func (s *Space) Scan(cursor uint64, n int, now int64, do func(key []byte)) (next
 		sh.mu.Lock()
 		for len(sh.slots) > 0 {
 			home := sh.home(at)
-			found += sh.at0(home, now, do)
+			found += sh.at0(home, at, now, do)
 			looked++
 			if home++; home == len(sh.slots) {
 				at = behind
@@ -362,11 +362,12 @@ func (s *Space) Scan(cursor uint64, n int, now int64, do func(key []byte)) (next
 // leastLooked is how many slots a scan looks at before it gives up for now, beside ten for each key that is wanted.
 const leastLooked = 512
 
-// at0 gives the keys whose home a slot is.
-func (s *Shard) at0(home int, now int64, do func(key []byte)) (n int) {
+// at0 gives the keys whose home a slot is, with hashes from one on: those before it were given when the index was
+// larger.
+func (s *Shard) at0(home int, from uint64, now int64, do func(key []byte)) (n int) {
 	mask := len(s.slots) - 1
 	for i := home; s.slots[i].place != 0; i = (i + 1) & mask {
-		if s.home(s.slots[i].hash) == home {
+		if hash := s.slots[i].hash; hash >= from && s.home(hash) == home {
 			if r := s.record(s.slots[i].place); !r.expired(now) {
 				do(r.key())
 				n++
