@@ -94,3 +94,16 @@ func TestOlderLogFails(t *testing.T) {
 	older.mu.Unlock()
 	<-done
 }
+
+// A value that takes the place of very many others is admitted.
+func TestLargeValueAmongSmall(t *testing.T) {
+	const now = 1 << 40
+	s := open(t, Options{Most: 24 << 20, Policy: LRU})
+	for i := range 250_000 {
+		s.Admit(100, now)
+		s.testPut(fmt.Sprint(i), "0123456789", 0)
+	}
+	if before := s.Len(); !s.Admit(8<<20, now) {
+		t.Errorf("there is no room, and %d of %d keys went", before-s.Len(), before)
+	}
+}
