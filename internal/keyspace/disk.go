@@ -25,8 +25,9 @@ type disk struct {
 	lock   *os.File
 	wake   chan struct{}
 
-	saving  sync.Mutex // held by who makes a snapshot
-	number  uint64     // of the newest file; guarded by saving
+	saving  sync.Mutex  // held by who makes a snapshot
+	busy    atomic.Bool // one is being made
+	number  uint64      // of the newest file; guarded by saving
 	saved   atomic.Int64
 	unsaved atomic.Bool // the last snapshot failed
 	failed  atomic.Bool // a log was not written, and not all were since then
@@ -255,6 +256,11 @@ func (d *disk) commit(sync bool) error {
 	d.mu.Unlock()
 	for _, l := range logs {
 		if err := l.commit(sync); err != nil {
+			for _, l := range logs { // nobody waits for those behind it
+				l.mu.Lock()
+				l.turn.Broadcast()
+				l.mu.Unlock()
+			}
 			return err
 		}
 	}
@@ -342,6 +348,8 @@ func (s *Space) Save() error {
 		return ErrSaving
 	}
 	defer d.saving.Unlock()
+	d.busy.Store(true)
+	defer d.busy.Store(false)
 	err := errCleared
 	for errors.Is(err, errCleared) {
 		err = d.save(s)
@@ -361,10 +369,7 @@ func (s *Space) Saved() (at time.Time, saving, failed bool) {
 	if s.disk == nil {
 		return time.Unix(0, 0), false, false
 	}
-	if saving = !s.disk.saving.TryLock(); !saving {
-		s.disk.saving.Unlock()
-	}
-	return time.Unix(s.disk.saved.Load(), 0), saving, s.disk.unsaved.Load()
+	return time.Unix(s.disk.saved.Load(), 0), s.disk.busy.Load(), s.disk.unsaved.Load()
 }
 
 func (d *disk) save(s *Space) (err error) {

@@ -173,13 +173,13 @@ func createLog(name string, wake chan struct{}, failed *atomic.Bool) (*logFile, 
 	return l, nil
 }
 
-// append adds a record. Where the disk does not keep up, it waits.
+// append adds a record. Where the disk does not keep up, it waits, but not for a log that cannot be written.
 func (l *logFile) append(k kind, key, value []byte, expires int64) {
 	if l == nil {
 		return
 	}
 	l.mu.Lock()
-	for len(l.buf) > mostPending && l.err == nil && !l.broken {
+	for len(l.buf) > mostPending && l.err == nil && !l.broken && !l.failed.Load() {
 		l.signal()
 		l.turn.Wait()
 	}

@@ -195,17 +195,22 @@ func (s *Space) Admit(more, now int64) bool {
 	if s.allocated.Load()+more > s.o.Most {
 		s.tidy()
 	}
-	for tries := 0; s.live.Load()+more > most; tries++ {
-		if s.o.Policy == NoEviction || more > most || tries > 16*shards {
+	for vain := 0; s.live.Load()+more > most; {
+		if s.o.Policy == NoEviction || more > most || vain > mostVain {
 			return false
 		}
-		s.evict(now)
+		if vain++; s.evict(now) {
+			vain = 0
+		}
 	}
 	return true
 }
 
-// evict takes out the key that was not used for longest, of some that random shards have.
-func (s *Space) evict(now int64) {
+// mostVain is how often in turn no key may be found to go before Admit gives up.
+const mostVain = 64
+
+// evict takes out the key that was not used for longest, of some that random shards have, and tells whether it did.
+func (s *Space) evict(now int64) bool {
 	var oldest *Shard
 	var what slot
 	age := uint32(0)
@@ -226,16 +231,18 @@ func (s *Space) evict(now int64) {
 		sh.mu.Unlock()
 	}
 	if oldest == nil {
-		return
+		return false
 	}
 	oldest.mu.Lock()
 	defer oldest.mu.Unlock()
-	if i := oldest.slotOf(what); i >= 0 { // else another has changed it meanwhile
+	i := oldest.slotOf(what)
+	if i >= 0 { // else another has changed it meanwhile
 		oldest.evicted++
 		oldest.remove(i)
 		s.live.Add(oldest.counted)
 		oldest.counted = 0
 	}
+	return i >= 0
 }
 
 // tidy has all segments cleared in which an eighth is dead, or more.
@@ -334,7 +341,7 @@ func (s *Space) Scan(cursor uint64, n int, now int64, do func(key []byte)) (next
 		sh.mu.Lock()
 		for len(sh.slots) > 0 {
 			home := sh.home(at)
-			found += sh.at0(home, now, do)
+			found += sh.at0(home, at, now, do)
 			looked++
 			if home++; home == len(sh.slots) {
 				at = behind
@@ -362,11 +369,12 @@ func (s *Space) Scan(cursor uint64, n int, now int64, do func(key []byte)) (next
 // leastLooked is how many slots a scan looks at before it gives up for now, beside ten for each key that is wanted.
 const leastLooked = 512
 
-// at0 gives the keys whose home a slot is.
-func (s *Shard) at0(home int, now int64, do func(key []byte)) (n int) {
+// at0 gives the keys whose home a slot is, with hashes from one on: those before it were given when the index was
+// larger.
+func (s *Shard) at0(home int, from uint64, now int64, do func(key []byte)) (n int) {
 	mask := len(s.slots) - 1
 	for i := home; s.slots[i].place != 0; i = (i + 1) & mask {
-		if s.home(s.slots[i].hash) == home {
+		if hash := s.slots[i].hash; hash >= from && s.home(hash) == home {
 			if r := s.record(s.slots[i].place); !r.expired(now) {
 				do(r.key())
 				n++

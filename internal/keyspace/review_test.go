@@ -1,0 +1,109 @@
+package keyspace
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+)
+
+// Those who ask how snapshots go keep none from being made.
+func TestSavedHindersNobody(t *testing.T) {
+	s := open(t, Options{Folder: t.TempDir()})
+	stop, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				s.Saved()
+			}
+		}
+	}()
+	for range 100 {
+		if err := s.Save(); err != nil {
+			t.Error(err)
+			break
+		}
+	}
+	close(stop)
+	<-ended
+}
+
+// A scan that was begun in a large index goes on in a smaller one, and gives no key again.
+func TestScanWhileIndexesShrink(t *testing.T) {
+	const n = 100_000
+	s := open(t, Options{})
+	for i := range n {
+		s.testPut(fmt.Sprint(i), "", 0)
+	}
+	seen := map[string]int{}
+	give := func(key []byte) { seen[string(key)]++ }
+	for next, first := uint64(0), true; first || next != 0; first = false {
+		next = s.Scan(next, 5, 0, give)
+		shard := &s.shards[next<<1>>(64-shardBits)]
+		for i := 0; shard.keys.Load() > 10 && len(seen) < n && i < len(shard.slots); i++ { // but for those given last
+			if at := shard.slots[i]; at.place != 0 && at.hash > next<<1+1<<50 {
+				key := bytes.Clone(shard.record(at.place).key())
+				s.with(string(key), func(sh *Shard, h uint64, k []byte) { sh.Delete(h, k, 0) })
+				i = -1
+			}
+		}
+	}
+	for key, n := range seen {
+		if n != 1 {
+			t.Fatalf("%s came %d times", key, n)
+		}
+	}
+}
+
+// While an older log cannot be written, what is removed meanwhile does not wait for the newer one.
+func TestOlderLogFails(t *testing.T) {
+	s := open(t, Options{Folder: t.TempDir(), Sync: SyncEverySecond})
+	s.testPut("a", "b", 0)
+	older := s.disk.logs[0]
+	sound := older.file
+	readOnly, err := os.Open(sound.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer readOnly.Close()
+	older.mu.Lock()
+	older.file = readOnly
+	older.mu.Unlock()
+	if err := s.Save(); err == nil || s.Err() == nil {
+		t.Fatalf("a log that cannot be written: %v, %v", err, s.Err())
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := range mostPending>>20 + 4 {
+			s.testPut(fmt.Sprint(i), string(make([]byte, 1<<20)), 0)
+		}
+	}()
+	select {
+	case <-done:
+	case <-time.After(20 * time.Second):
+		t.Error("somebody waits for a log that nobody writes")
+	}
+	older.mu.Lock()
+	older.file = sound
+	older.mu.Unlock()
+	<-done
+}
+
+// A value that takes the place of very many others is admitted.
+func TestLargeValueAmongSmall(t *testing.T) {
+	const now = 1 << 40
+	s := open(t, Options{Most: 24 << 20, Policy: LRU})
+	for i := range 250_000 {
+		s.Admit(100, now)
+		s.testPut(fmt.Sprint(i), "0123456789", 0)
+	}
+	if before := s.Len(); !s.Admit(8<<20, now) {
+		t.Errorf("there is no room, and %d of %d keys went", before-s.Len(), before)
+	}
+}
