@@ -355,8 +355,8 @@ func (s *countMin) look(st *device.Stream, keys, out uint64, n int64) error {
 }
 
 // Merge counts what another sketch has counted, which stays as it is. The other may be of another device, or come from
-// a file; of a sketch itself, everything counts twice. Both must have one Form. Cost: the other's counters are read,
-// once. Merge queues its work where both are of one device.
+// a file; of a sketch itself, everything counts twice. All counts of both must add up to less than 2⁶⁴. Both must have
+// one Form. Cost: the other's counters are read, once. Merge queues its work where both are of one device.
 func (h *CountMin[K]) Merge(other *CountMin[K]) error {
 	s, err := h.made()
 	if err != nil {

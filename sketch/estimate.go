@@ -3,7 +3,8 @@ package sketch
 import "math"
 
 // estimate is O. Ertl's improved raw estimator (2017, algorithm 6), from how many registers have each value, of 0 to
-// 65-precision.
+// 65-precision. Registers that all have the largest value, as only a crafted file has them, stand for 2⁶⁴ keys, which are
+// all that a hash tells apart.
 func estimate(counts []int) float64 {
 	m, last := 0.0, len(counts)-1
 	for _, n := range counts {
@@ -14,7 +15,7 @@ func estimate(counts []int) float64 {
 		z = 0.5 * (z + float64(counts[k]))
 	}
 	z += m * sigma(float64(counts[0])/m)
-	return m * m / (2 * math.Ln2 * z)
+	return min(m*m/(2*math.Ln2*z), 1<<64)
 }
 
 // sigma is x + the sum of x^(2^k)·2^(k-1) over k from 1 on, for x from 0 to 1. That of 1 is infinite.

@@ -21,6 +21,8 @@ const (
 	// there: more than the longest header of a member. More would not be faster, and slow where files are small.
 	rowText  = 64 << 10
 	rowBytes = 80 << 10
+	// joinText is that where pieces are put together, which are of long files.
+	joinText = 256 << 10
 	// fewWorkers are so few that data is unpacked sooner in a row: without the text before, each takes about twice as
 	// long, and frames of zstd take a half longer as a whole, in memory that no cache holds.
 	fewWorkers = 3
@@ -276,7 +278,7 @@ func (g *gunzip) begin(all *sync.WaitGroup, p *gzipPiece, n int) bool {
 
 // join goes from piece to piece, decodes what their chunks lack, and gives the texts. Errors: panics of others.
 func (g *gunzip) join(all *sync.WaitGroup) error {
-	s := inflate.NewSequence(rowText)
+	s := inflate.NewSequence(joinText)
 	for {
 		p, err := g.take()
 		if p == nil {
