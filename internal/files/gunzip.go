@@ -72,7 +72,7 @@ func (r *row) next() {
 		r.err = ended(r.last, err)
 	case err != nil:
 		r.err = err
-	case why == inflate.Starved:
+	case why == inflate.Starved && n == 0: // else what has come is given first: the next may be long in coming
 		needs := r.s.Needs()
 		kept := copy(r.in[:cap(r.in)], r.in[needs-r.base:])
 		n, err := r.from.Read(r.in[kept:cap(r.in)])
