@@ -3,8 +3,8 @@ package sketch
 import "math"
 
 // estimate is O. Ertl's improved raw estimator (2017, algorithm 6), from how many registers have each value, of 0 to
-// 65-precision. Registers that all have the largest value, as only a crafted file has them, stand for 2⁶⁴ keys, which are
-// all that a hash tells apart.
+// 65-precision. Registers that all have the largest value, as only a crafted file has them, stand for 2⁶⁴ keys, which
+// are all that a hash tells apart.
 func estimate(counts []int) float64 {
 	m, last := 0.0, len(counts)-1
 	for _, n := range counts {

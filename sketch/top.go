@@ -511,8 +511,8 @@ func (t *Top[K]) Top(k int) ([]TopKey[K], error) {
 
 // Merge counts what another sketch has counted, which stays as it is: Counters keys of it, so that its bound holds for
 // both together. The other may be of another device, or come from a file; of a sketch itself, everything counts twice.
-// All counts of both must add up to less than 2⁶⁴. Both must have one Form. Cost: as Top of all Counters, and these go to
-// the device.
+// All counts of both must add up to less than 2⁶⁴. Both must have one Form. Cost: as Top of all Counters, and these go
+// to the device.
 func (t *Top[K]) Merge(other *Top[K]) error {
 	s, err := t.made()
 	if err != nil {

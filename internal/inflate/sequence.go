@@ -63,7 +63,8 @@ func (s *Sequence) Next(upTo int, last bool) (why Why, err error) {
 		case s.place == atMember && s.d.bit >= upTo:
 			return Placed, nil
 		case s.place == atBlockHeader && settled(s.d.in, s.d.bit) >= upTo:
-			s.d.bit = settled(s.d.in, s.d.bit) // the header may begin before upTo: what lies there is not needed any more
+			// The header may begin before upTo: what lies there is not needed any more.
+			s.d.bit = settled(s.d.in, s.d.bit)
 			return Placed, nil
 		}
 		switch s.place {
