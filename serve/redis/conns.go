@@ -3,6 +3,7 @@ package redis
 import (
 	"crypto/tls"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"sync"
@@ -71,6 +72,7 @@ func (c *session) answer(conn net.Conn) {
 		t.SetDeadline(time.Time{})
 	}
 	buf := make([]byte, readBytes/4) // for there are many
+	late := false                    // replies are sent while the server ends
 	for {
 		if !c.more {
 			if !c.read(conn, buf) {
@@ -98,10 +100,27 @@ func (c *session) answer(conn net.Conn) {
 			}
 			c.out = c.out[n:]
 			c.last.Store(time.Now().UnixMilli())
+			late = c.s.ending.Load()
 		}
 		if c.out = nil; c.closing || c.s.ending.Load() && !c.more {
+			if late {
+				c.part(conn)
+			}
 			return
 		}
+	}
+}
+
+// part waits for the client to close, and reads away what it has sent: see loop.parting.
+func (c *session) part(conn net.Conn) {
+	if t, is := conn.(*tls.Conn); is {
+		t.CloseWrite()
+		conn = t.NetConn()
+	}
+	if half, is := conn.(interface{ CloseWrite() error }); is {
+		half.CloseWrite()
+		conn.SetReadDeadline(time.UnixMilli(c.s.until.Load()))
+		io.Copy(io.Discard, conn)
 	}
 }
 

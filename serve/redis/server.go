@@ -115,6 +115,7 @@ type Server struct {
 	sessions map[int64]*session
 	lastID   int64
 	ending   atomic.Bool
+	until    atomic.Int64    // when replies wait no more for their clients, in milliseconds since 1970; set before ending
 	saves    crash.WaitGroup // snapshots in the background
 }
 
@@ -148,8 +149,8 @@ func (s *Server) Close() error {
 // Len is how many keys there are.
 func (s *Server) Len() int64 { return s.space.Len() }
 
-// Serve answers on all listeners until ctx is done. Then it takes no more requests, sends what is answered, and with
-// Options.Save makes a last snapshot. It closes the listeners. Errors: a listener's; the last snapshot's.
+// Serve answers on all listeners until ctx is done. Then it takes no more requests, sends for a second what is answered, and
+// with Options.Save makes a last snapshot. It closes the listeners. Errors: a listener's; the last snapshot's.
 func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 	g, serving := crash.WithContext(ctx)
 	loops, err := s.newLoops()
@@ -174,6 +175,7 @@ func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 	}
 	g.Go(func() error {
 		<-serving.Done()
+		s.until.Store(time.Now().Add(lastWords).UnixMilli())
 		s.ending.Store(true)
 		for _, l := range listeners {
 			l.Close()
