@@ -150,6 +150,7 @@ func quit(c *session, _ [][]byte) {
 func reset(c *session, _ [][]byte) {
 	c.version, c.known = 2, c.s.o.Password == ""
 	c.in.Strict = !c.known
+	c.strange = c.now
 	c.setName(nil)
 	c.simple("RESET")
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"os"
 	"sync"
@@ -101,6 +102,7 @@ func (c *session) answer(conn net.Conn) {
 			c.out = c.out[n:]
 			c.last.Store(time.Now().UnixMilli())
 			late = c.s.ending.Load()
+			c.sent(time.Now())
 		}
 		if c.out = nil; c.closing || c.s.ending.Load() && !c.more {
 			if late {
@@ -127,11 +129,8 @@ func (c *session) part(conn net.Conn) {
 // read reads once, and answers what is whole then.
 func (c *session) read(conn net.Conn, buf []byte) bool {
 	var until time.Time
-	switch {
-	case c.in.Partial() || !c.known:
-		until = time.Now().Add(c.s.o.Timeout)
-	case c.s.o.Idle > 0:
-		until = time.Now().Add(c.s.o.Idle)
+	if at := c.due(); at < math.MaxInt64 {
+		until = time.UnixMilli(at + 1)
 	}
 	conn.SetReadDeadline(until)
 	if c.s.ending.Load() {

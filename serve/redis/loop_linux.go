@@ -189,7 +189,7 @@ func (l *loop) run() error {
 		if now.Sub(looked) > tick {
 			looked = now
 			for _, p := range l.conns {
-				if p.idle(now.UnixMilli()) {
+				if now.UnixMilli() > p.due() {
 					l.s.metrics.expired.Add(1)
 					l.drop(p)
 				}
@@ -328,6 +328,9 @@ func (l *loop) send(p *polled) {
 	if p.closing || p.waiting && l.watch(p.fd, unix.EPOLL_CTL_MOD, unix.EPOLLIN) != nil {
 		l.drop(p)
 		return
+	}
+	if p.waiting {
+		p.sent(time.Now())
 	}
 	p.waiting = false
 	if p.more {

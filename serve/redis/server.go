@@ -58,11 +58,14 @@ type Options struct {
 
 	Password string // what clients must say; empty: nothing
 
-	Clients int           // most connections at once; 0: 10,000, as far as files may be open
-	Bulk    int           // most bytes of an argument; 0: 512 MiB, which is the most
-	Request int           // most bytes of a request; 0: 1 GiB, which is the most
-	Output  int           // most bytes of a client's replies that wait; 0: 1 GiB
-	Timeout time.Duration // a client that takes or sends nothing of what is due for so long is given up; 0: 60 s
+	Clients int // most connections at once; 0: 10,000, as far as files may be open
+	Bulk    int // most bytes of an argument; 0: 512 MiB, which is the most
+	Request int // most bytes of a request; 0: 1 GiB, which is the most
+	Output  int // most bytes of a client's replies that wait; 0: 1 GiB
+	// A client is given up that takes none of its replies for so long, or has not sent a request whole so long after its
+	// first byte, and again so long for each MiB of it that came; or has not said the password so long after it came.
+	// 0: 60 s.
+	Timeout time.Duration
 	Idle    time.Duration // a client that asks for nothing for so long is given up; 0: never
 	Loops   int           // threads that answer; 0: one for every two cores
 
@@ -252,6 +255,7 @@ func (s *Server) newSession(c net.Conn) *session {
 	one.known = s.o.Password == ""
 	one.in.Strict = !one.known
 	one.touch(one.since)
+	one.strange = one.now
 	s.sessions[one.id] = one
 	s.metrics.connections.Add(1)
 	return one
