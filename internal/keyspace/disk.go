@@ -34,6 +34,7 @@ type disk struct {
 
 	mu   sync.Mutex
 	logs []*logFile // those that are written: the newest last, and the one before it while a snapshot is made
+	old  int64      // bytes of logs that are not written any more, and that no snapshot has replaced yet
 }
 
 const (
@@ -126,9 +127,11 @@ func (d *disk) recover(s *Space, repair bool) error {
 		if n != d.number+1 && n != from {
 			return &DamagedError{d.name(logName, d.number+1), 0, "it is missing, and there are later ones"}
 		}
-		if err := d.readLog(s, d.name(logName, n), repair); err != nil {
+		bytes, err := d.readLog(s, d.name(logName, n), repair)
+		if err != nil {
 			return err
 		}
+		d.old += bytes
 		d.number = n
 	}
 	return nil
@@ -158,8 +161,9 @@ func (d *disk) readSnapshot(s *Space, name string) error {
 	return err
 }
 
-func (d *disk) readLog(s *Space, name string, repair bool) error {
-	sound, err := d.read(name, func(e entry) error {
+// readLog gives the bytes of a log that are sound, and cuts off the rest where it may.
+func (d *disk) readLog(s *Space, name string, repair bool) (sound int64, err error) {
+	sound, err = d.read(name, func(e entry) error {
 		if e.kind == kindEnd {
 			return errors.New("a record that only snapshots have")
 		}
@@ -167,16 +171,16 @@ func (d *disk) readLog(s *Space, name string, repair bool) error {
 		return nil
 	})
 	if err == nil || errors.As(err, new(*os.PathError)) {
-		return err
+		return sound, err
 	}
 	if err != errTorn && !repair {
-		return &DamagedError{name, sound, err.Error()}
+		return sound, &DamagedError{name, sound, err.Error()}
 	}
 	d.log.Printf("%s: cut to its first %d bytes: %v", name, sound, err)
 	if sound == 0 {
-		return os.WriteFile(name, []byte(magic), 0o666)
+		return sound, os.WriteFile(name, []byte(magic), 0o666)
 	}
-	return os.Truncate(name, sound)
+	return sound, os.Truncate(name, sound)
 }
 
 func (d *disk) read(name string, do func(e entry) error) (sound int64, err error) {
@@ -295,13 +299,14 @@ func (s *Space) Err() error {
 	return nil
 }
 
-// Logged is how many bytes the logs hold that are written: what was done behind the last snapshot.
+// Logged is how many bytes the logs hold: what was done behind the last snapshot, also before the space was opened.
 func (s *Space) Logged() (n int64) {
 	if s.disk == nil {
 		return 0
 	}
 	s.disk.mu.Lock()
 	defer s.disk.mu.Unlock()
+	n = s.disk.old
 	for _, l := range s.disk.logs {
 		l.mu.Lock()
 		n += l.bytes
@@ -390,7 +395,13 @@ func (d *disk) save(s *Space) (err error) {
 			sh.log = to
 			sh.mu.Unlock()
 		}
+		made := err == nil
 		err = errors.Join(err, d.endLogs())
+		if made {
+			d.mu.Lock()
+			d.old = 0
+			d.mu.Unlock()
+		}
 	}()
 	err = files.WriteFile(d.name(snapshotName, d.number), func(f *os.File) error {
 		w := bufio.NewWriterSize(f, 1<<20)
@@ -448,6 +459,9 @@ func (d *disk) endLogs() (err error) {
 		}
 		d.mu.Lock()
 		d.logs = slices.Clone(d.logs[1:])
+		l.mu.Lock()
+		d.old += l.bytes
+		l.mu.Unlock()
 		d.mu.Unlock()
 		err = errors.Join(err, l.file.Close())
 	}

@@ -107,3 +107,39 @@ func TestLargeValueAmongSmall(t *testing.T) {
 		t.Errorf("there is no room, and %d of %d keys went", before-s.Len(), before)
 	}
 }
+
+// What logs hold counts until a snapshot replaces them: also over restarts, and where a snapshot fails.
+func TestLoggedOverRestarts(t *testing.T) {
+	o := Options{Folder: t.TempDir(), Sync: SyncNever}
+	const each, n = 100_000, 3
+	for i := range n {
+		s := open(t, o)
+		s.testPut("a", string(make([]byte, each)), 0)
+		if got := s.Logged(); got < int64(i+1)*each {
+			t.Errorf("after %d restarts the logs hold %d bytes", i, got)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := open(t, o)
+	next := s.disk.name(snapshotName, s.disk.number+1)
+	if err := os.MkdirAll(next+"/in the way", 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Save(); err == nil {
+		t.Fatal("a snapshot takes the place of a folder")
+	}
+	if got := s.Logged(); got < n*each {
+		t.Errorf("after a snapshot that failed the logs hold %d bytes", got)
+	}
+	if err := os.RemoveAll(next); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Save(); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.Logged(); got != int64(len(magic)) {
+		t.Errorf("after a snapshot the logs hold %d bytes", got)
+	}
+}

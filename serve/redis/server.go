@@ -295,14 +295,15 @@ func (s *Server) says(user, password []byte) bool {
 }
 
 // A log is replaced by a snapshot where it has so many bytes, and twice as many as there are in keys and values.
-const mostLogged = 64 << 20
+// Where that fails, it is tried again so long later.
+const mostLogged, saveAgain = 64 << 20, time.Minute
 
 // saving makes snapshots from time to time, if something has changed, and where the log is long.
 func (s *Server) saving(ctx context.Context) {
 	every := min(cmp.Or(s.o.Save, time.Second), time.Second)
 	t := time.NewTicker(every)
 	defer t.Stop()
-	changes, since := s.space.Counts().Changes, time.Now()
+	changes, since, failed := s.space.Counts().Changes, time.Now(), false
 	for {
 		select {
 		case <-t.C:
@@ -310,12 +311,12 @@ func (s *Server) saving(ctx context.Context) {
 			return
 		}
 		n := s.space.Counts()
-		long := s.space.Logged() > max(mostLogged, 2*n.Live)
+		long := s.space.Logged() > max(mostLogged, 2*n.Live) && (!failed || time.Since(since) >= saveAgain)
 		if due := s.o.Save > 0 && time.Since(since) >= s.o.Save && n.Changes != changes; !due && !long {
 			continue
 		}
 		since = time.Now()
-		if s.space.Save() == nil {
+		if failed = s.space.Save() != nil; !failed {
 			changes = n.Changes
 		}
 	}
