@@ -173,6 +173,10 @@ func (d *disk) readLog(s *Space, name string, repair bool) (sound int64, err err
 	if err == nil || errors.As(err, new(*os.PathError)) {
 		return sound, err
 	}
+	if err == errUnknown && repair {
+		err = fmt.Errorf("%w, and that is not repaired", err)
+		return sound, &DamagedError{name, sound, err.Error()}
+	}
 	if err != errTorn && !repair {
 		return sound, &DamagedError{name, sound, err.Error()}
 	}

@@ -65,6 +65,9 @@ func (e *DamagedError) Error() string {
 	return fmt.Sprintf("%s is damaged at byte %d: %s", e.Name, e.At, e.Why)
 }
 
+// errUnknown is a file that does not begin as those do that are known. It may be sound, and of a newer version.
+var errUnknown = errors.New("it is no file of keys, or of a version that is not known")
+
 // errTorn ends a file within a record, or with one that is not whole.
 var errTorn = errors.New("it ends within a record")
 
@@ -80,7 +83,10 @@ func entries(r io.Reader, size int64, do func(e entry) error) (sound int64, err 
 		return 0, err
 	}
 	if string(first[:]) != magic {
-		return 0, errors.New("it is no file of keys, or of a version that is not known")
+		if first == [len(magic)]byte{} && zeros(from) {
+			return 0, errors.New("it is nothing but zeros")
+		}
+		return 0, errUnknown
 	}
 	sound = int64(len(magic))
 	var head [entryBytes]byte

@@ -2,8 +2,10 @@ package keyspace
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"time"
 )
@@ -141,5 +143,39 @@ func TestLoggedOverRestarts(t *testing.T) {
 	}
 	if got := s.Logged(); got != int64(len(magic)) {
 		t.Errorf("after a snapshot the logs hold %d bytes", got)
+	}
+}
+
+// Repair leaves a log alone that may be a newer version's. One of nothing but zeros has nothing to lose.
+func TestRepairUnknownLog(t *testing.T) {
+	o := Options{Folder: t.TempDir(), Sync: SyncNever}
+	s := open(t, o)
+	s.testPut("a", "b", 0)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	name := s.disk.name(logName, 1)
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	newer := bytes.Replace(text, []byte("01\n"), []byte("02\n"), 1)
+	for _, o.Repair = range []bool{false, true} {
+		if err := os.WriteFile(name, newer, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var damaged *DamagedError
+		if _, err := Open(o); !errors.As(err, &damaged) || strings.Contains(err.Error(), "not repaired") != o.Repair {
+			t.Errorf("a log of a newer version, Repair %v: %v", o.Repair, err)
+		}
+		if got, err := os.ReadFile(name); err != nil || !bytes.Equal(got, newer) {
+			t.Errorf("it has %d bytes of %d: %v", len(got), len(newer), err)
+		}
+	}
+	if err := os.WriteFile(name, make([]byte, 100), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if n := open(t, o).Len(); n != 0 {
+		t.Errorf("%d keys in zeros", n)
 	}
 }
