@@ -66,3 +66,56 @@ func TestEndWaitsForNobodyLong(t *testing.T) {
 		})
 	}
 }
+
+// slowToBound is a listener, one of whose connections takes its time to set a deadline that is far away, and tells of it.
+type slowToBound struct {
+	net.Listener
+	sets chan struct{} // when it is empty
+}
+
+type slowToBoundConn struct {
+	net.Conn
+	of slowToBound
+}
+
+func (l slowToBound) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &slowToBoundConn{c, l}, nil
+}
+
+func (c *slowToBoundConn) SetWriteDeadline(at time.Time) error {
+	if time.Until(at) > 10*time.Second {
+		select {
+		case c.of.sets <- struct{}{}:
+			time.Sleep(300 * time.Millisecond)
+		default:
+		}
+	}
+	return c.Conn.SetWriteDeadline(at)
+}
+
+// A client that stalls holds up the end no longer than others, though the end comes while a write is given its time.
+func TestEndWhileWriteBegins(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	slow := slowToBound{l, make(chan struct{}, 1)}
+	slow.sets <- struct{}{}
+	s := serve(t, Options{Timeout: 20 * time.Second}, slow)
+	c := dial(t, s.addr)
+	c.want("+OK\r\n", "SET", "k", strings.Repeat("v", 1<<20))
+	<-slow.sets
+	c.send([]byte(strings.Repeat("GET k\r\n", 100)))
+	<-slow.sets
+	begin := time.Now()
+	if err := s.stop(); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(begin); took > 5*lastWords {
+		t.Errorf("the end takes %v", took)
+	}
+}
