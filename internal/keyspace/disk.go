@@ -391,7 +391,7 @@ func (d *disk) save(s *Space) (err error) {
 	} else {
 		d.number++
 	}
-	switched := 0
+	switched, made := 0, false
 	defer func() { // whatever happened, all go on in the new log
 		for ; switched < shards; switched++ {
 			sh := &s.shards[switched]
@@ -399,13 +399,7 @@ func (d *disk) save(s *Space) (err error) {
 			sh.log = to
 			sh.mu.Unlock()
 		}
-		made := err == nil
-		err = errors.Join(err, d.endLogs())
-		if made {
-			d.mu.Lock()
-			d.old = 0
-			d.mu.Unlock()
-		}
+		err = errors.Join(err, d.endLogs(made))
 	}()
 	err = files.WriteFile(d.name(snapshotName, d.number), func(f *os.File) error {
 		w := bufio.NewWriterSize(f, 1<<20)
@@ -445,29 +439,46 @@ func (d *disk) save(s *Space) (err error) {
 	if err != nil {
 		return err
 	}
+	made = true
 	return d.removeBefore(d.number)
 }
 
-// endLogs closes the logs before the newest, to which no shard writes any more.
-func (d *disk) endLogs() (err error) {
-	for d.sync != NoLog {
-		d.mu.Lock()
-		if len(d.logs) < 2 {
-			d.mu.Unlock()
-			return err
+// endLogs closes the logs before the newest, to which no shard writes any more. Where a snapshot has replaced them, it
+// does not matter what became of them. Else those that cannot be written stay, so that nothing behind them is
+// acknowledged, and so do those behind one that may be written yet.
+func (d *disk) endLogs(replaced bool) (err error) {
+	d.mu.Lock()
+	logs := d.logs
+	d.mu.Unlock()
+	if len(logs) < 2 {
+		return nil
+	}
+	var stay []*logFile
+	ended, wait := int64(0), false
+	for _, l := range logs[:len(logs)-1] {
+		if replaced {
+			l.replaced()
+		} else if !wait {
+			if failed := l.commit(d.sync >= SyncEverySecond); failed != nil {
+				err = errors.Join(err, failed)
+				stay, wait = append(stay, l), !l.isBroken()
+				continue
+			}
 		}
-		l := d.logs[0]
-		d.mu.Unlock()
-		if err := l.commit(d.sync >= SyncEverySecond); err != nil {
-			return err // it stays, and is tried again
+		if wait {
+			stay = append(stay, l)
+			continue
 		}
-		d.mu.Lock()
-		d.logs = slices.Clone(d.logs[1:])
-		l.mu.Lock()
-		d.old += l.bytes
-		l.mu.Unlock()
-		d.mu.Unlock()
-		err = errors.Join(err, l.file.Close())
+		ended += l.bytes // to which nobody adds any more
+		if failed := l.file.Close(); !replaced {
+			err = errors.Join(err, failed)
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.logs = append(stay, logs[len(logs)-1])
+	if d.old += ended; replaced {
+		d.old = 0
 	}
 	return err
 }

@@ -271,3 +271,22 @@ func (l *logFile) why() error {
 	defer l.mu.Unlock()
 	return l.err
 }
+
+// isBroken tells whether syncing failed, so that the log is never whole again.
+func (l *logFile) isBroken() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.broken
+}
+
+// replaced says that a snapshot holds what the log does, and nobody adds to it any more. So all is as good as synced.
+func (l *logFile) replaced() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.busy {
+		l.turn.Wait()
+	}
+	l.wrote, l.synced = l.bytes, l.bytes
+	l.buf, l.err, l.broken = nil, nil, false
+	l.turn.Broadcast()
+}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"strings"
 	"testing"
@@ -76,6 +77,7 @@ func TestOlderLogFails(t *testing.T) {
 	older.mu.Lock()
 	older.file = readOnly
 	older.mu.Unlock()
+	obstruct(t, s, 1)
 	if err := s.Save(); err == nil || s.Err() == nil {
 		t.Fatalf("a log that cannot be written: %v, %v", err, s.Err())
 	}
@@ -125,19 +127,14 @@ func TestLoggedOverRestarts(t *testing.T) {
 		}
 	}
 	s := open(t, o)
-	next := s.disk.name(snapshotName, s.disk.number+1)
-	if err := os.MkdirAll(next+"/in the way", 0o777); err != nil {
-		t.Fatal(err)
-	}
+	free := obstruct(t, s, 1)
 	if err := s.Save(); err == nil {
 		t.Fatal("a snapshot takes the place of a folder")
 	}
 	if got := s.Logged(); got < n*each {
 		t.Errorf("after a snapshot that failed the logs hold %d bytes", got)
 	}
-	if err := os.RemoveAll(next); err != nil {
-		t.Fatal(err)
-	}
+	free()
 	if err := s.Save(); err != nil {
 		t.Fatal(err)
 	}
@@ -177,5 +174,69 @@ func TestRepairUnknownLog(t *testing.T) {
 	}
 	if n := open(t, o).Len(); n != 0 {
 		t.Errorf("%d keys in zeros", n)
+	}
+}
+
+// obstruct has the next snapshots fail, until free is called.
+func obstruct(t *testing.T, s *Space, n int) (free func()) {
+	t.Helper()
+	var all []string
+	for i := range n {
+		name := s.disk.name(snapshotName, s.disk.number+1+uint64(i))
+		if err := os.MkdirAll(name+"/in the way", 0o777); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, name)
+	}
+	return func() {
+		for _, name := range all {
+			if err := os.RemoveAll(name); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// A log that could not be synced keeps no others open while snapshots fail, and the next snapshot makes all good.
+func TestSaveMendsBrokenLog(t *testing.T) {
+	o := Options{Folder: t.TempDir(), Sync: SyncAlways}
+	s := open(t, o)
+	s.testPut("a", "1", 0)
+	if err := s.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	first := s.disk.logs[0]
+	first.mu.Lock()
+	first.broken, first.err = true, errors.New("as after fsync")
+	first.failed.Store(true)
+	first.mu.Unlock()
+	s.testPut("b", "2", 0)
+	free := obstruct(t, s, 5)
+	for i := range 5 {
+		if err := s.Save(); err == nil {
+			t.Fatal("a snapshot takes the place of a folder")
+		}
+		s.testPut("c", fmt.Sprint(i), 0)
+		if n := len(s.disk.logs); n > 2 {
+			t.Errorf("%d logs are open", n)
+		}
+		if s.Commit() == nil || s.Err() == nil {
+			t.Error("a change behind the broken log is acknowledged")
+		}
+	}
+	free()
+	if err := s.Save(); err != nil {
+		t.Fatal(err)
+	}
+	s.testPut("d", "4", 0)
+	if err := s.Commit(); err != nil || s.Err() != nil || len(s.disk.logs) != 1 {
+		t.Errorf("after a snapshot: %v, %v, %d logs", err, s.Err(), len(s.disk.logs))
+	}
+	want := s.all()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := open(t, o).all(); !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }
