@@ -54,8 +54,8 @@ func TestEndWaitsForNobodyLong(t *testing.T) {
 			c.want("+OK\r\n", "SET", "k", strings.Repeat("v", 1<<20))
 			if deaf {
 				c.send([]byte(strings.Repeat("GET k\r\n", 100)))
-				time.Sleep(100 * time.Millisecond)
 			}
+			time.Sleep(100 * time.Millisecond)
 			begin := time.Now()
 			if err := s.stop(); err != nil {
 				t.Error(err)

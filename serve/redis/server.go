@@ -62,9 +62,9 @@ type Options struct {
 	Bulk    int // most bytes of an argument; 0: 512 MiB, which is the most
 	Request int // most bytes of a request; 0: 1 GiB, which is the most
 	Output  int // most bytes of a client's replies that wait; 0: 1 GiB
-	// A client is given up that takes none of its replies for so long, or has not sent a request whole so long after its
-	// first byte, and again so long for each MiB of it that came; or has not said the password so long after it came.
-	// 0: 60 s.
+	// A client is given up that takes none of its replies for so long, or has not sent a request whole so long after
+	// its first byte, and again so long for each MiB of it that came; or has not said the password so long after it
+	// came. 0: 60 s.
 	Timeout time.Duration
 	Idle    time.Duration // a client that asks for nothing for so long is given up; 0: never
 	Loops   int           // threads that answer; 0: one for every two cores
@@ -118,7 +118,7 @@ type Server struct {
 	sessions map[int64]*session
 	lastID   int64
 	ending   atomic.Bool
-	until    atomic.Int64    // when replies wait no more for their clients, in milliseconds since 1970; set before ending
+	until    atomic.Int64    // when the last replies wait no more, in milliseconds since 1970; set before ending
 	saves    crash.WaitGroup // snapshots in the background
 }
 
@@ -152,8 +152,9 @@ func (s *Server) Close() error {
 // Len is how many keys there are.
 func (s *Server) Len() int64 { return s.space.Len() }
 
-// Serve answers on all listeners until ctx is done. Then it takes no more requests, sends for a second what is answered, and
-// with Options.Save makes a last snapshot. It closes the listeners. Errors: a listener's; the last snapshot's.
+// Serve answers on all listeners until ctx is done. Then it takes no more requests, sends for a second what is
+// answered, and with Options.Save makes a last snapshot. It closes the listeners. Errors: a listener's; the last
+// snapshot's.
 func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 	g, serving := crash.WithContext(ctx)
 	loops, err := s.newLoops()

@@ -145,8 +145,8 @@ type asked struct {
 // A request that is half sent has the timeout again for each of so many bytes that came: large ones take their time.
 const timeoutBytes = 1 << 20
 
-// due is when the client should be given up if nothing happens, in milliseconds since 1970. Bytes that trickle in give no
-// more time to one that has not said its password, and little to a request.
+// due is when the client should be given up if nothing happens, in milliseconds since 1970. Bytes that trickle in give
+// no more time to one that has not said its password, and little to a request.
 func (c *session) due() int64 {
 	const longest = 365 * 24 * time.Hour // so that no sum is too large
 	last, timeout := c.last.Load(), min(c.s.o.Timeout, longest).Milliseconds()
