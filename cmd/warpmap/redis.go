@@ -89,8 +89,8 @@ func (s *keyFlags) flags(cmd *cobra.Command) {
 	f.Var(&size{&s.bulk}, "max-bulk", "most bytes of a key or value; left out, 512 MiB")
 	f.Var(&size{&s.request}, "max-request", "most bytes of a request; left out, 1 GiB")
 	f.Var(&size{&s.out}, "max-output", "most bytes of replies that wait for a client; left out, 1 GiB")
-	f.DurationVar(&s.o.Timeout, "timeout", time.Minute, "give up a client that sends or takes nothing of what is due "+
-		"for so long")
+	f.DurationVar(&s.o.Timeout, "timeout", time.Minute, "give up a client that takes no replies for so long, or "+
+		"leaves a request half sent, or has not said the password")
 	f.DurationVar(&s.o.Idle, "idle", 0, "give up a client that asks for nothing for so long; 0 for never")
 	f.IntVar(&s.o.Loops, "threads", 0, "answer with so many threads; 0 for one for every two cores")
 	f.BoolVarP(&s.quiet, "quiet", "q", false, "no messages")

@@ -34,6 +34,7 @@ type disk struct {
 
 	mu   sync.Mutex
 	logs []*logFile // those that are written: the newest last, and the one before it while a snapshot is made
+	old  int64      // bytes of logs that are not written any more, and that no snapshot has replaced yet
 }
 
 const (
@@ -126,9 +127,11 @@ func (d *disk) recover(s *Space, repair bool) error {
 		if n != d.number+1 && n != from {
 			return &DamagedError{d.name(logName, d.number+1), 0, "it is missing, and there are later ones"}
 		}
-		if err := d.readLog(s, d.name(logName, n), repair); err != nil {
+		bytes, err := d.readLog(s, d.name(logName, n), repair)
+		if err != nil {
 			return err
 		}
+		d.old += bytes
 		d.number = n
 	}
 	return nil
@@ -158,8 +161,9 @@ func (d *disk) readSnapshot(s *Space, name string) error {
 	return err
 }
 
-func (d *disk) readLog(s *Space, name string, repair bool) error {
-	sound, err := d.read(name, func(e entry) error {
+// readLog gives the bytes of a log that are sound, and cuts off the rest where it may.
+func (d *disk) readLog(s *Space, name string, repair bool) (sound int64, err error) {
+	sound, err = d.read(name, func(e entry) error {
 		if e.kind == kindEnd {
 			return errors.New("a record that only snapshots have")
 		}
@@ -167,16 +171,20 @@ func (d *disk) readLog(s *Space, name string, repair bool) error {
 		return nil
 	})
 	if err == nil || errors.As(err, new(*os.PathError)) {
-		return err
+		return sound, err
+	}
+	if err == errUnknown && repair {
+		err = fmt.Errorf("%w, and that is not repaired", err)
+		return sound, &DamagedError{name, sound, err.Error()}
 	}
 	if err != errTorn && !repair {
-		return &DamagedError{name, sound, err.Error()}
+		return sound, &DamagedError{name, sound, err.Error()}
 	}
 	d.log.Printf("%s: cut to its first %d bytes: %v", name, sound, err)
 	if sound == 0 {
-		return os.WriteFile(name, []byte(magic), 0o666)
+		return sound, os.WriteFile(name, []byte(magic), 0o666)
 	}
-	return os.Truncate(name, sound)
+	return sound, os.Truncate(name, sound)
 }
 
 func (d *disk) read(name string, do func(e entry) error) (sound int64, err error) {
@@ -295,13 +303,14 @@ func (s *Space) Err() error {
 	return nil
 }
 
-// Logged is how many bytes the logs hold that are written: what was done behind the last snapshot.
+// Logged is how many bytes the logs hold: what was done behind the last snapshot, also before the space was opened.
 func (s *Space) Logged() (n int64) {
 	if s.disk == nil {
 		return 0
 	}
 	s.disk.mu.Lock()
 	defer s.disk.mu.Unlock()
+	n = s.disk.old
 	for _, l := range s.disk.logs {
 		l.mu.Lock()
 		n += l.bytes
@@ -382,7 +391,7 @@ func (d *disk) save(s *Space) (err error) {
 	} else {
 		d.number++
 	}
-	switched := 0
+	switched, made := 0, false
 	defer func() { // whatever happened, all go on in the new log
 		for ; switched < shards; switched++ {
 			sh := &s.shards[switched]
@@ -390,7 +399,7 @@ func (d *disk) save(s *Space) (err error) {
 			sh.log = to
 			sh.mu.Unlock()
 		}
-		err = errors.Join(err, d.endLogs())
+		err = errors.Join(err, d.endLogs(made))
 	}()
 	err = files.WriteFile(d.name(snapshotName, d.number), func(f *os.File) error {
 		w := bufio.NewWriterSize(f, 1<<20)
@@ -430,26 +439,46 @@ func (d *disk) save(s *Space) (err error) {
 	if err != nil {
 		return err
 	}
+	made = true
 	return d.removeBefore(d.number)
 }
 
-// endLogs closes the logs before the newest, to which no shard writes any more.
-func (d *disk) endLogs() (err error) {
-	for d.sync != NoLog {
-		d.mu.Lock()
-		if len(d.logs) < 2 {
-			d.mu.Unlock()
-			return err
+// endLogs closes the logs before the newest, to which no shard writes any more. Where a snapshot has replaced them, it
+// does not matter what became of them. Else those that cannot be written stay, so that nothing behind them is
+// acknowledged, and so do those behind one that may be written yet.
+func (d *disk) endLogs(replaced bool) (err error) {
+	d.mu.Lock()
+	logs := d.logs
+	d.mu.Unlock()
+	if len(logs) < 2 {
+		return nil
+	}
+	var stay []*logFile
+	ended, wait := int64(0), false
+	for _, l := range logs[:len(logs)-1] {
+		if replaced {
+			l.replaced()
+		} else if !wait {
+			if failed := l.commit(d.sync >= SyncEverySecond); failed != nil {
+				err = errors.Join(err, failed)
+				stay, wait = append(stay, l), !l.isBroken()
+				continue
+			}
 		}
-		l := d.logs[0]
-		d.mu.Unlock()
-		if err := l.commit(d.sync >= SyncEverySecond); err != nil {
-			return err // it stays, and is tried again
+		if wait {
+			stay = append(stay, l)
+			continue
 		}
-		d.mu.Lock()
-		d.logs = slices.Clone(d.logs[1:])
-		d.mu.Unlock()
-		err = errors.Join(err, l.file.Close())
+		ended += l.bytes // to which nobody adds any more
+		if failed := l.file.Close(); !replaced {
+			err = errors.Join(err, failed)
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.logs = append(stay, logs[len(logs)-1])
+	if d.old += ended; replaced {
+		d.old = 0
 	}
 	return err
 }

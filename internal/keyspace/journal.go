@@ -65,6 +65,9 @@ func (e *DamagedError) Error() string {
 	return fmt.Sprintf("%s is damaged at byte %d: %s", e.Name, e.At, e.Why)
 }
 
+// errUnknown is a file that does not begin as those do that are known. It may be sound, and of a newer version.
+var errUnknown = errors.New("it is no file of keys, or of a version that is not known")
+
 // errTorn ends a file within a record, or with one that is not whole.
 var errTorn = errors.New("it ends within a record")
 
@@ -80,7 +83,10 @@ func entries(r io.Reader, size int64, do func(e entry) error) (sound int64, err 
 		return 0, err
 	}
 	if string(first[:]) != magic {
-		return 0, errors.New("it is no file of keys, or of a version that is not known")
+		if first == [len(magic)]byte{} && zeros(from) {
+			return 0, errors.New("it is nothing but zeros")
+		}
+		return 0, errUnknown
 	}
 	sound = int64(len(magic))
 	var head [entryBytes]byte
@@ -264,4 +270,23 @@ func (l *logFile) why() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.err
+}
+
+// isBroken tells whether syncing failed, so that the log is never whole again.
+func (l *logFile) isBroken() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.broken
+}
+
+// replaced says that a snapshot holds what the log does, and nobody adds to it any more. So all is as good as synced.
+func (l *logFile) replaced() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.busy {
+		l.turn.Wait()
+	}
+	l.wrote, l.synced = l.bytes, l.bytes
+	l.buf, l.err, l.broken = nil, nil, false
+	l.turn.Broadcast()
 }

@@ -2,8 +2,11 @@ package keyspace
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"strings"
 	"testing"
 	"time"
 )
@@ -74,6 +77,7 @@ func TestOlderLogFails(t *testing.T) {
 	older.mu.Lock()
 	older.file = readOnly
 	older.mu.Unlock()
+	obstruct(t, s, 1)
 	if err := s.Save(); err == nil || s.Err() == nil {
 		t.Fatalf("a log that cannot be written: %v, %v", err, s.Err())
 	}
@@ -105,5 +109,134 @@ func TestLargeValueAmongSmall(t *testing.T) {
 	}
 	if before := s.Len(); !s.Admit(8<<20, now) {
 		t.Errorf("there is no room, and %d of %d keys went", before-s.Len(), before)
+	}
+}
+
+// What logs hold counts until a snapshot replaces them: also over restarts, and where a snapshot fails.
+func TestLoggedOverRestarts(t *testing.T) {
+	o := Options{Folder: t.TempDir(), Sync: SyncNever}
+	const each, n = 100_000, 3
+	for i := range n {
+		s := open(t, o)
+		s.testPut("a", string(make([]byte, each)), 0)
+		if got := s.Logged(); got < int64(i+1)*each {
+			t.Errorf("after %d restarts the logs hold %d bytes", i, got)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := open(t, o)
+	free := obstruct(t, s, 1)
+	if err := s.Save(); err == nil {
+		t.Fatal("a snapshot takes the place of a folder")
+	}
+	if got := s.Logged(); got < n*each {
+		t.Errorf("after a snapshot that failed the logs hold %d bytes", got)
+	}
+	free()
+	if err := s.Save(); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.Logged(); got != int64(len(magic)) {
+		t.Errorf("after a snapshot the logs hold %d bytes", got)
+	}
+}
+
+// Repair leaves a log alone that may be a newer version's. One of nothing but zeros has nothing to lose.
+func TestRepairUnknownLog(t *testing.T) {
+	o := Options{Folder: t.TempDir(), Sync: SyncNever}
+	s := open(t, o)
+	s.testPut("a", "b", 0)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	name := s.disk.name(logName, 1)
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	newer := bytes.Replace(text, []byte("01\n"), []byte("02\n"), 1)
+	for _, o.Repair = range []bool{false, true} {
+		if err := os.WriteFile(name, newer, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var damaged *DamagedError
+		if _, err := Open(o); !errors.As(err, &damaged) || strings.Contains(err.Error(), "not repaired") != o.Repair {
+			t.Errorf("a log of a newer version, Repair %v: %v", o.Repair, err)
+		}
+		if got, err := os.ReadFile(name); err != nil || !bytes.Equal(got, newer) {
+			t.Errorf("it has %d bytes of %d: %v", len(got), len(newer), err)
+		}
+	}
+	if err := os.WriteFile(name, make([]byte, 100), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if n := open(t, o).Len(); n != 0 {
+		t.Errorf("%d keys in zeros", n)
+	}
+}
+
+// obstruct has the next snapshots fail, until free is called.
+func obstruct(t *testing.T, s *Space, n int) (free func()) {
+	t.Helper()
+	var all []string
+	for i := range n {
+		name := s.disk.name(snapshotName, s.disk.number+1+uint64(i))
+		if err := os.MkdirAll(name+"/in the way", 0o777); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, name)
+	}
+	return func() {
+		for _, name := range all {
+			if err := os.RemoveAll(name); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// A log that could not be synced keeps no others open while snapshots fail, and the next snapshot makes all good.
+func TestSaveMendsBrokenLog(t *testing.T) {
+	o := Options{Folder: t.TempDir(), Sync: SyncAlways}
+	s := open(t, o)
+	s.testPut("a", "1", 0)
+	if err := s.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	first := s.disk.logs[0]
+	first.mu.Lock()
+	first.broken, first.err = true, errors.New("as after fsync")
+	first.failed.Store(true)
+	first.mu.Unlock()
+	s.testPut("b", "2", 0)
+	free := obstruct(t, s, 5)
+	for i := range 5 {
+		if err := s.Save(); err == nil {
+			t.Fatal("a snapshot takes the place of a folder")
+		}
+		s.testPut("c", fmt.Sprint(i), 0)
+		if n := len(s.disk.logs); n > 2 {
+			t.Errorf("%d logs are open", n)
+		}
+		if s.Commit() == nil || s.Err() == nil {
+			t.Error("a change behind the broken log is acknowledged")
+		}
+	}
+	free()
+	if err := s.Save(); err != nil {
+		t.Fatal(err)
+	}
+	s.testPut("d", "4", 0)
+	if err := s.Commit(); err != nil || s.Err() != nil || len(s.disk.logs) != 1 {
+		t.Errorf("after a snapshot: %v, %v, %d logs", err, s.Err(), len(s.disk.logs))
+	}
+	want := s.all()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := open(t, o).all(); !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }

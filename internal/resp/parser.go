@@ -126,7 +126,10 @@ func (p *Parser) Held() int {
 }
 
 // Partial tells whether a part of a request is there.
-func (p *Parser) Partial() bool { return len(p.buf) > p.base }
+func (p *Parser) Partial() bool { return p.Came() > 0 }
+
+// Came is how many bytes of the request under way came.
+func (p *Parser) Came() int { return len(p.buf) - p.base }
 
 // Next is the next whole request: its command and arguments, which stay until Done or Keep. It is empty where more
 // bytes must come. Errors: Error.

@@ -100,8 +100,7 @@ func hello(c *session, args [][]byte) {
 			i += 2
 		case is(args[i], "SETNAME") && more >= 1:
 			name, named = args[i+1], true
-			if !plain(name) {
-				c.err(badName)
+			if !c.mayBeNamed(name, "Client names") {
 				return
 			}
 			i++
@@ -150,6 +149,7 @@ func quit(c *session, _ [][]byte) {
 func reset(c *session, _ [][]byte) {
 	c.version, c.known = 2, c.s.o.Password == ""
 	c.in.Strict = !c.known
+	c.strange = c.now
 	c.setName(nil)
 	c.simple("RESET")
 }
@@ -164,7 +164,21 @@ func plain(name []byte) bool {
 	return true
 }
 
-const badName = "ERR Client names cannot contain spaces, newlines or special characters."
+// mostName bounds what a client may say of itself, which is kept while it is there.
+const mostName = 64 << 10
+
+// mayBeNamed tells whether a name is good, or answers why it is not.
+func (c *session) mayBeNamed(name []byte, what string) bool {
+	switch {
+	case len(name) > mostName:
+		c.err(fmt.Sprintf("ERR %s cannot be longer than %d bytes.", what, mostName))
+	case !plain(name):
+		c.err(fmt.Sprintf("ERR %s cannot contain spaces, newlines or special characters.", what))
+	default:
+		return true
+	}
+	return false
+}
 
 func (c *session) setName(name []byte) {
 	if len(name) == 0 {
@@ -178,8 +192,7 @@ func (c *session) setName(name []byte) {
 func client(c *session, args [][]byte) {
 	switch sub := args[1]; {
 	case is(sub, "SETNAME") && len(args) == 3:
-		if !plain(args[2]) {
-			c.err(badName)
+		if !c.mayBeNamed(args[2], "Client names") {
 			return
 		}
 		c.setName(args[2])
@@ -222,8 +235,7 @@ func (c *session) setInfo(what, value []byte) {
 		c.err(fmt.Sprintf("ERR Unrecognized option '%s'", text(what, 128)))
 		return
 	}
-	if !plain(value) {
-		c.err(fmt.Sprintf("ERR %s cannot contain spaces, newlines or special characters.", bytes.ToLower(what)))
+	if !c.mayBeNamed(value, string(bytes.ToLower(what))) {
 		return
 	}
 	text := string(value)

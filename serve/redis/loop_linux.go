@@ -34,6 +34,7 @@ type polled struct {
 	fd      int
 	rest    []byte // what is left of replies that the client did not take at once
 	waiting bool   // for the client to take replies
+	shut    bool   // nothing more is sent, for the server ends
 	gone    bool
 }
 
@@ -41,6 +42,8 @@ const (
 	mostEvents = 256
 	tick       = time.Second // how often clients that stall are looked for
 	leastRoom  = 16 << 10    // bytes of a part of a request from which on the rest is read behind it
+
+	partingTick = 5 * time.Millisecond // how often the last replies are looked for
 )
 
 func (s *Server) newLoops() (loops []*loop, err error) {
@@ -148,12 +151,15 @@ func (l *loop) run() error {
 	defer l.close()
 	events := make([]unix.EpollEvent, mostEvents)
 	looked, ended := time.Now(), false
-	for !ended {
-		wait := int(tick / time.Millisecond)
-		if len(l.again) > 0 {
+	for !ended || l.parting() {
+		wait := tick
+		switch {
+		case len(l.again) > 0:
 			wait = 0
+		case ended:
+			wait = partingTick
 		}
-		n, err := unix.EpollWait(l.epoll, events, wait)
+		n, err := unix.EpollWait(l.epoll, events, int(wait/time.Millisecond))
 		if err != nil && !errors.Is(err, unix.EINTR) {
 			return fmt.Errorf("redis: epoll: %w", err)
 		}
@@ -174,7 +180,7 @@ func (l *loop) run() error {
 			case p == nil:
 			case p.waiting:
 				l.send(p)
-			case !p.more: // else its turn comes by itself
+			case !p.more && !ended: // else its turn comes by itself, or no more
 				l.read(p, now)
 			}
 		}
@@ -183,7 +189,7 @@ func (l *loop) run() error {
 		if now.Sub(looked) > tick {
 			looked = now
 			for _, p := range l.conns {
-				if p.idle(now.UnixMilli()) {
+				if now.UnixMilli() > p.due() {
 					l.s.metrics.expired.Add(1)
 					l.drop(p)
 				}
@@ -194,6 +200,38 @@ func (l *loop) run() error {
 		l.drop(p)
 	}
 	return nil
+}
+
+// parting lets connections go whose replies are all sent, when the server ends, and tells whether to wait for others.
+// With unread bytes a system closes TCP at once, and throws away what the client has not received yet. So those are
+// read away, until it has all.
+func (l *loop) parting() bool {
+	for _, p := range l.conns {
+		if p.waiting || p.more {
+			continue
+		}
+		if !p.shut {
+			p.shut = true
+			unix.Shutdown(p.fd, unix.SHUT_WR)
+		}
+		n, err := 1, error(nil)
+		for range 16 { // then others have their turn
+			if n, err = rawIO(unix.SYS_READ, p.fd, l.buf); n <= 0 {
+				break
+			}
+		}
+		if n > 0 || errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if errors.Is(err, unix.EAGAIN) {
+			unsent, err := unix.IoctlGetInt(p.fd, unix.SIOCOUTQ)
+			if err == nil && unsent > 1 { // one is the end itself
+				continue
+			}
+		}
+		l.drop(p)
+	}
+	return len(l.conns) > 0 && time.Now().UnixMilli() < l.s.until.Load()
 }
 
 // read reads once, and answers what is whole then.
@@ -290,6 +328,9 @@ func (l *loop) send(p *polled) {
 	if p.closing || p.waiting && l.watch(p.fd, unix.EPOLL_CTL_MOD, unix.EPOLLIN) != nil {
 		l.drop(p)
 		return
+	}
+	if p.waiting {
+		p.sent(time.Now())
 	}
 	p.waiting = false
 	if p.more {

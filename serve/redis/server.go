@@ -58,11 +58,14 @@ type Options struct {
 
 	Password string // what clients must say; empty: nothing
 
-	Clients int           // most connections at once; 0: 10,000, as far as files may be open
-	Bulk    int           // most bytes of an argument; 0: 512 MiB, which is the most
-	Request int           // most bytes of a request; 0: 1 GiB, which is the most
-	Output  int           // most bytes of a client's replies that wait; 0: 1 GiB
-	Timeout time.Duration // a client that takes or sends nothing of what is due for so long is given up; 0: 60 s
+	Clients int // most connections at once; 0: 10,000, as far as files may be open
+	Bulk    int // most bytes of an argument; 0: 512 MiB, which is the most
+	Request int // most bytes of a request; 0: 1 GiB, which is the most
+	Output  int // most bytes of a client's replies that wait; 0: 1 GiB
+	// A client is given up that takes none of its replies for so long, or has not sent a request whole so long after
+	// its first byte, and again so long for each MiB of it that came; or has not said the password so long after it
+	// came. 0: 60 s.
+	Timeout time.Duration
 	Idle    time.Duration // a client that asks for nothing for so long is given up; 0: never
 	Loops   int           // threads that answer; 0: one for every two cores
 
@@ -115,6 +118,7 @@ type Server struct {
 	sessions map[int64]*session
 	lastID   int64
 	ending   atomic.Bool
+	until    atomic.Int64    // when the last replies wait no more, in milliseconds since 1970; set before ending
 	saves    crash.WaitGroup // snapshots in the background
 }
 
@@ -148,8 +152,9 @@ func (s *Server) Close() error {
 // Len is how many keys there are.
 func (s *Server) Len() int64 { return s.space.Len() }
 
-// Serve answers on all listeners until ctx is done. Then it takes no more requests, sends what is answered, and with
-// Options.Save makes a last snapshot. It closes the listeners. Errors: a listener's; the last snapshot's.
+// Serve answers on all listeners until ctx is done. Then it takes no more requests, sends for a second what is
+// answered, and with Options.Save makes a last snapshot. It closes the listeners. Errors: a listener's; the last
+// snapshot's.
 func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 	g, serving := crash.WithContext(ctx)
 	loops, err := s.newLoops()
@@ -174,6 +179,7 @@ func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 	}
 	g.Go(func() error {
 		<-serving.Done()
+		s.until.Store(time.Now().Add(lastWords).UnixMilli())
 		s.ending.Store(true)
 		for _, l := range listeners {
 			l.Close()
@@ -250,6 +256,7 @@ func (s *Server) newSession(c net.Conn) *session {
 	one.known = s.o.Password == ""
 	one.in.Strict = !one.known
 	one.touch(one.since)
+	one.strange = one.now
 	s.sessions[one.id] = one
 	s.metrics.connections.Add(1)
 	return one
@@ -289,14 +296,15 @@ func (s *Server) says(user, password []byte) bool {
 }
 
 // A log is replaced by a snapshot where it has so many bytes, and twice as many as there are in keys and values.
-const mostLogged = 64 << 20
+// Where that fails, it is tried again so long later.
+const mostLogged, saveAgain = 64 << 20, time.Minute
 
 // saving makes snapshots from time to time, if something has changed, and where the log is long.
 func (s *Server) saving(ctx context.Context) {
 	every := min(cmp.Or(s.o.Save, time.Second), time.Second)
 	t := time.NewTicker(every)
 	defer t.Stop()
-	changes, since := s.space.Counts().Changes, time.Now()
+	changes, since, failed := s.space.Counts().Changes, time.Now(), false
 	for {
 		select {
 		case <-t.C:
@@ -304,12 +312,12 @@ func (s *Server) saving(ctx context.Context) {
 			return
 		}
 		n := s.space.Counts()
-		long := s.space.Logged() > max(mostLogged, 2*n.Live)
+		long := s.space.Logged() > max(mostLogged, 2*n.Live) && (!failed || time.Since(since) >= saveAgain)
 		if due := s.o.Save > 0 && time.Since(since) >= s.o.Save && n.Changes != changes; !due && !long {
 			continue
 		}
 		since = time.Now()
-		if s.space.Save() == nil {
+		if failed = s.space.Save() != nil; !failed {
 			changes = n.Changes
 		}
 	}

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -25,6 +26,8 @@ type session struct {
 	wrote   bool   // something that must be in the log before the replies are sent
 	more    bool   // requests may be left in the parser, since many replies wait
 	done    int64  // requests of this round
+	strange int64  // since when it has not said the password, in milliseconds since 1970
+	half    int64  // since when a part of a request is there; 0: there is none
 
 	last atomic.Int64 // milliseconds since 1970, when something came or went
 	name atomic.Pointer[string]
@@ -86,6 +89,12 @@ func (c *session) run(now time.Time) {
 		c.hashes = nil
 	}
 	c.in.Keep()
+	switch {
+	case !c.in.Partial():
+		c.half = 0
+	case c.half == 0 || c.done > 0:
+		c.half = c.now
+	}
 }
 
 // look takes out the next requests, some at once, and reads what their first keys lead to. So the processor waits for
@@ -133,13 +142,34 @@ type asked struct {
 	args [][]byte
 }
 
-// idle tells why a client should be given up, or nothing.
-func (c *session) idle(now int64) bool {
-	waited := time.Duration(now-c.last.Load()) * time.Millisecond
-	if len(c.out) > 0 || c.in.Partial() || !c.known {
-		return waited > c.s.o.Timeout
+// A request that is half sent has the timeout again for each of so many bytes that came: large ones take their time.
+const timeoutBytes = 1 << 20
+
+// due is when the client should be given up if nothing happens, in milliseconds since 1970. Bytes that trickle in give
+// no more time to one that has not said its password, and little to a request.
+func (c *session) due() int64 {
+	const longest = 365 * 24 * time.Hour // so that no sum is too large
+	last, timeout := c.last.Load(), min(c.s.o.Timeout, longest).Milliseconds()
+	at := int64(math.MaxInt64)
+	switch {
+	case len(c.out) > 0:
+		at = last + timeout
+	case c.in.Partial():
+		at = min(last+timeout, c.half+timeout*int64(1+c.in.Came()/timeoutBytes))
+	case c.known && c.s.o.Idle > 0:
+		at = last + min(c.s.o.Idle, longest).Milliseconds()
 	}
-	return c.s.o.Idle > 0 && waited > c.s.o.Idle
+	if !c.known {
+		at = min(at, c.strange+timeout)
+	}
+	return at
+}
+
+// sent says that all replies were sent. While they waited the client was not read, which is not its fault.
+func (c *session) sent(now time.Time) {
+	if c.half > 0 {
+		c.half = now.UnixMilli()
+	}
 }
 
 func (c *session) ok()                  { c.out = append(c.out, "+OK\r\n"...) }

@@ -1,0 +1,121 @@
+package redis
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Replies that a client has not taken yet when the server ends are sent all the same, also where it has sent more than
+// the server reads. Those who wait for nothing hold up nothing, and those who never read hold up little.
+func TestRepliesAtEnd(t *testing.T) {
+	const size, n = 1 << 20, 4
+	for _, beyond := range []int{0, 300_000} {
+		eachWay(t, func(t *testing.T, listen func() net.Listener, dial func(s *serving) *testClient) {
+			s := serve(t, Options{Loops: 1}, listen())
+			c, idle := dial(s), dial(s)
+			idle.want("+OK\r\n", "SET", "k", strings.Repeat("v", size))
+			for range n {
+				c.send(request("GET", "k"))
+			}
+			for end := time.Now().Add(10 * time.Second); s.metrics.requests.Load() < 2; time.Sleep(time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatal("nothing is asked")
+				}
+			}
+			time.Sleep(50 * time.Millisecond)
+			if beyond > 0 {
+				go c.Write([]byte(strings.Repeat("PING\r\n", beyond/6)))
+				time.Sleep(50 * time.Millisecond)
+			}
+			ended := make(chan error)
+			go func() { ended <- s.stop() }()
+			time.Sleep(100 * time.Millisecond)
+			got, err := io.ReadAll(c.from)
+			if want := n * (size + len(fmt.Sprintf("$%d\r\n\r\n", size))); len(got) < want {
+				t.Errorf("%d bytes of %d come: %v", len(got), want, err)
+			}
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+			idle.ends()
+		})
+	}
+}
+
+func TestEndWaitsForNobodyLong(t *testing.T) {
+	for _, deaf := range []bool{false, true} {
+		eachWay(t, func(t *testing.T, listen func() net.Listener, dial func(s *serving) *testClient) {
+			s := serve(t, Options{}, listen())
+			c := dial(s)
+			c.want("+OK\r\n", "SET", "k", strings.Repeat("v", 1<<20))
+			if deaf {
+				c.send([]byte(strings.Repeat("GET k\r\n", 100)))
+			}
+			time.Sleep(100 * time.Millisecond)
+			begin := time.Now()
+			if err := s.stop(); err != nil {
+				t.Error(err)
+			}
+			if took := time.Since(begin); !deaf && took > lastWords || took > 5*lastWords {
+				t.Errorf("the end takes %v", took)
+			}
+		})
+	}
+}
+
+// slowToBound is a listener, one of whose connections takes its time to set a deadline that is far away, and tells of it.
+type slowToBound struct {
+	net.Listener
+	sets chan struct{} // when it is empty
+}
+
+type slowToBoundConn struct {
+	net.Conn
+	of slowToBound
+}
+
+func (l slowToBound) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &slowToBoundConn{c, l}, nil
+}
+
+func (c *slowToBoundConn) SetWriteDeadline(at time.Time) error {
+	if time.Until(at) > 10*time.Second {
+		select {
+		case c.of.sets <- struct{}{}:
+			time.Sleep(300 * time.Millisecond)
+		default:
+		}
+	}
+	return c.Conn.SetWriteDeadline(at)
+}
+
+// A client that stalls holds up the end no longer than others, though the end comes while a write is given its time.
+func TestEndWhileWriteBegins(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	slow := slowToBound{l, make(chan struct{}, 1)}
+	slow.sets <- struct{}{}
+	s := serve(t, Options{Timeout: 20 * time.Second}, slow)
+	c := dial(t, s.addr)
+	c.want("+OK\r\n", "SET", "k", strings.Repeat("v", 1<<20))
+	<-slow.sets
+	c.send([]byte(strings.Repeat("GET k\r\n", 100)))
+	<-slow.sets
+	begin := time.Now()
+	if err := s.stop(); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(begin); took > 5*lastWords {
+		t.Errorf("the end takes %v", took)
+	}
+}
