@@ -79,7 +79,7 @@ func sequencerText(f format, n int) string {
 	var out strings.Builder
 	for i := 0; out.Len() < n; i++ {
 		at := r.IntN(len(genome) - 150)
-		fmt.Fprintf(&out, "%cA00123:45:HXXXXDSXX:1:%d:%d:%d 1:N:0:ACGTACGT\n%s\n", f, 1101+i/20000, 1000+r.IntN(32000),
+		fmt.Fprintf(&out, "%cA00123:45:HJ5YKDSX2:1:%d:%d:%d 1:N:0:ACGTACGT\n%s\n", f, 1101+i/20000, 1000+r.IntN(32000),
 			1000+i/30, genome[at:at+150])
 		if f == fasta {
 			continue

@@ -39,9 +39,9 @@ const (
 	farTicket         = 16 // where a slot that is read for nothing is read across the bus
 	// tightProbes bounds the buckets that an insert searches for room in a table that is nearly full.
 	tightProbes = 256
-	// mostProbes bounds them in a table that cannot grow. Then about one slot in a hundred stays empty in a large table that is
-	// full. If its last slots were looked for in the whole board, they would take longer than all others, and from
-	// then on look-ups of keys that are not in would read most of the board, too.
+	// mostProbes bounds them in a table that cannot grow. Then about one slot in a hundred stays empty in a large table
+	// that is full. If its last slots were looked for in the whole board, they would take longer than all others, and
+	// from then on look-ups of keys that are not in would read most of the board, too.
 	mostProbes = 512
 	// brim is the share of the slots up to which inserts find room soon.
 	brim = 0.98
