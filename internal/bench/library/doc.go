@@ -11,6 +11,7 @@ var Studies = []bench.Study{
 	{Name: "library/churn", About: "full tables at MaxBytes, whose keys are replaced for long", Run: churn, CUDA: 1 << 24, CPU: 1 << 16},
 	{Name: "library/cpu", About: "the CPU device beside Go maps, by the wall clock", Run: cpu, CUDA: 1, CPU: 10_000_000},
 	{Name: "library/gomap", About: "beside Go maps and maps for many goroutines, by size and batch", Run: goMaps, CUDA: 100_000_000, CPU: 10_000_000},
+	{Name: "library/grow", About: "maps that grow from nothing, by the size of the batches", Run: grow, CUDA: 100_000_000, CPU: 10_000_000},
 	{Name: "library/hot", About: "keys that go into sketches that count: CountMin and Top", Run: hot, CUDA: 1_000_000_000, CPU: 1 << 22},
 	{Name: "library/save", About: "saving and loading tables of every kind and family", Run: save, CUDA: 1 << 26, CPU: 1 << 20},
 	{Name: "library/sketch", About: "keys that go into a HyperLogLog", Run: sketches, CUDA: 1 << 28, CPU: 1 << 24},

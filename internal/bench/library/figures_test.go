@@ -80,3 +80,12 @@ func TestHot(t *testing.T) {
 	})
 	benchtest.Draw(t, fig)
 }
+
+// Each family grows in each size of batch, and finds what went in.
+func TestGrow(t *testing.T) {
+	benchtest.Draw(t, benchtest.Rows(t, library.Studies, "library/grow", 3000, 5*4, func(at func(string) any) {
+		benchtest.AtLeast(t, "G/s", at("G/s"), 1e-6)
+		benchtest.AtLeast(t, "most", at("most"), at("least").(float64))
+		benchtest.AtLeast(t, "MB", at("MB"), 0.001)
+	}))
+}
