@@ -6,6 +6,8 @@ import (
 	"unsafe"
 
 	"github.com/apache/arrow-go/v18/arrow/memory"
+
+	"github.com/warpmap/warpmap/internal/huge"
 )
 
 // Columns come and go by the hundred, each of some megabytes. Memory that is new has to be brought in and zeroed by the
@@ -36,7 +38,7 @@ func grab[T plainData](n int) []T {
 	if at, _ := kept[k].Get().(*uint64); at != nil {
 		return unsafe.Slice((*T)(unsafe.Pointer(at)), 1<<k/int(unsafe.Sizeof(zero)))[:n]
 	}
-	at := unsafe.SliceData(make([]uint64, 1<<k/8))
+	at := unsafe.SliceData(huge.Slice[uint64](1 << k / 8)) // that is brought in, and given back in the end, in fewer pages
 	return unsafe.Slice((*T)(unsafe.Pointer(at)), 1<<k/int(unsafe.Sizeof(zero)))[:n]
 }
 

@@ -109,7 +109,7 @@ func encodeChunk(v *vec, col *schema.Column, by codec) (*chunk, error) {
 	if e.squeeze {
 		// Packed codes are mostly as dense as they can be: then compressing them again is no use, here and where they
 		// are read.
-		first, err := e.page(0, min(v.n, pageRows))
+		first, err := e.page(0, e.pageEnd(0))
 		if err != nil {
 			return nil, err
 		}
@@ -156,10 +156,10 @@ func encodeChunk(v *vec, col *schema.Column, by codec) (*chunk, error) {
 
 // size is about how many bytes the chunk will have, by its first page.
 func (e *chunkEncoder) size() int {
-	first := min(e.v.n, pageRows)
-	if first == 0 {
+	if e.v.n == 0 {
 		return 0
 	}
+	first := e.pageEnd(0)
 	n := len(e.buf)
 	if e.squeeze {
 		n = len(e.small)
@@ -204,16 +204,20 @@ func (e *chunkEncoder) page(from, to int) ([]byte, error) {
 		b = packRuns(append(b, byte(e.bits)), codes, e.bits)
 	case v.width > 0 && v.valid == nil:
 		b = append(widen(b, len(v.fixed)), v.fixed...)
+	case v.width > 0:
+		b = widen(b, len(v.fixed))
+		for i, ok := range v.valid {
+			if ok {
+				b = append(b, v.entry(i)...)
+			}
+		}
 	default:
+		b = widen(b, 4*v.n+v.ends[v.n]-v.ends[0])
 		for i := range v.n {
-			if v.valid != nil && !v.valid[i] {
-				continue
+			if v.valid == nil || v.valid[i] {
+				x := v.string(i)
+				b = append(binary.LittleEndian.AppendUint32(b, uint32(len(x))), x...)
 			}
-			x := v.entry(i)
-			if v.width == 0 {
-				b = binary.LittleEndian.AppendUint32(b, uint32(len(x)))
-			}
-			b = append(b, x...)
 		}
 	}
 	e.buf = b
