@@ -57,8 +57,6 @@ const (
 	mostRows = 1 << 30
 	// stale: filters are set anew once as many of their bits say nothing any more as one pair in so many.
 	stale = 8
-	// furthest bounds, in multiples of what the table holds, how far it grows for pairs that are only expected.
-	furthest = 4
 	// blocks of a multiprocessor, for kernels that go over a batch; insertBlocks, for inserts, whose blocks have lists to begin and to end;
 	// listBlocks, for kernels that go over a list of some of a batch.
 	blocks, insertBlocks, listBlocks = 8 * 16, 8, 8
@@ -119,8 +117,8 @@ type memory struct {
 	foreign  bool // a kernel of the user's may have inserted since
 	unseen   bool // operations have changed the number of pairs since the last look
 	tilt     Tilt
-	fresh    float64 // the share of the last batch that was new
-	stuck    int64   // with so many pairs, residuals found no room: no halving before there are fewer by a tenth
+	forecast frame.Forecast
+	stuck    int64 // with so many pairs, residuals found no room: no halving before there are fewer by a tenth
 }
 
 func (m *memory) live() int64 { return m.counters.Seen.live() }
@@ -582,15 +580,15 @@ func (c *core) take(st *device.Stream, n, share int64, keys uint64, exact *frame
 	}
 	// If as large a share of the pairs is new as in the last batch, make room before they come: a table that is filled beyond its bound
 	// takes them slowly.
-	if expected := c.live() + int64(c.fresh*float64(n)); expected > c.limitAt(c.step) && float64(expected) < furthest*float64(c.live()) {
-		if _, err := c.grow(st, false, expected); err != nil {
+	if pairs := c.forecast.Pairs(n, c.live(), c.limitAt(c.step)); pairs > 0 {
+		if _, err := c.grow(st, false, pairs); err != nil {
 			return nil, nil, err
 		}
 	}
 	before := c.live()
 	defer func() {
 		if err == nil {
-			c.fresh = max(0, float64(c.live()-before)/float64(n))
+			c.forecast.Learn(n, before, c.live())
 		}
 	}()
 	last := false // the part had its last attempt
@@ -695,7 +693,7 @@ func (c *core) replace(to, floor step) error {
 	if err != nil {
 		return err
 	}
-	m.floor, m.rehashed, m.rehashes, m.fresh = floor, c.rehashed, c.rehashes, c.fresh
+	m.floor, m.rehashed, m.rehashes, m.forecast = floor, c.rehashed, c.rehashes, c.forecast
 	old := c.memory
 	c.memory = m
 	return old.free(&c.frame)

@@ -258,7 +258,7 @@ func TestStagedAfterErrors(t *testing.T) {
 	m.core.staged.rule.MinRows = 1 << 40
 	must(t, m.Insert(keys, keys))
 	must(t, m.Grow(int(m.core.limitAt(m.core.step+1))))
-	m.core.fresh = 0 // it does not grow for the next batch
+	m.core.forecast = frame.Forecast{} // it does not grow for the next batch
 	if m.core.tilt == m.core.tiltAt(m.core.step) {
 		t.Fatal("the tilt would stay")
 	}
@@ -275,7 +275,7 @@ func TestStagedAfterErrors(t *testing.T) {
 	m.core.staged.rule.MinRows = 1 << 40
 	must(t, m.Insert(keys, keys))
 	must(t, m.Grow(int(m.core.limitAt(m.core.step+1))))
-	m.core.fresh, m.core.staged.rule.MinRows = 0, 1
+	m.core.forecast, m.core.staged.rule.MinRows = frame.Forecast{}, 1
 	must(t, m.core.frame.Writing(nil, func(*device.Stream) error {
 		if err := m.core.frame.Spare(); err != nil {
 			return err

@@ -53,6 +53,8 @@ const (
 	waves = 16
 	// constructFrom is the batch that is worth a bulk construction where the table is empty.
 	constructFrom = 1 << 16
+	// mostlyNew: a table grows to all rows of its first batch if no more than about one in so many has another's key.
+	mostlyNew = 16
 	// rebuilds bounds the attempts to find a table that takes all pairs.
 	rebuilds = 8
 )
@@ -414,10 +416,30 @@ func (c *core) insert(st *device.Stream, k *insertKernels, b frame.Rows) (refuse
 	if live == 0 {
 		c.setCells(math.MaxInt64) // Build may have left few: any code will do for a cell without pairs
 	}
-	if live == 0 && b.Flags == 0 && c.constructs(b.N) && b.N <= c.limit() {
-		return c.constructOr(st, b, false)
+	if live == 0 && b.Flags == 0 && c.constructs(b.N) {
+		if err := c.growFirst(st, b); err != nil {
+			return nil, nil, err
+		}
+		if b.N <= c.limit() {
+			return c.constructOr(st, b, false)
+		}
 	}
 	return c.insertParts(st, k, b)
+}
+
+// growFirst brings an empty table to the size of a batch, if its keys are mostly different ones: so that it is made at once.
+func (c *core) growFirst(st *device.Stream, b frame.Rows) error {
+	if b.N <= c.limit() || !c.frame.Device.Info().CUDA() || !frame.CanCount(c.cfg.keyBytes) {
+		return nil
+	}
+	distinct, _, err := c.frame.Distinct(st, b.Keys, c.cfg.keyBytes, b.N)
+	if device.IsOutOfMemory(err) || err == nil && distinct < b.N-b.N/mostlyNew {
+		return nil
+	}
+	if err == nil {
+		_, err = c.makeRoom(st, b.N, 0)
+	}
+	return err
 }
 
 // insertParts inserts by the two phases. In a part that may be more than the table takes, nothing is moved before the table has

@@ -98,7 +98,8 @@ type memory struct {
 	counters frame.Counters[Counters] // as last seen; since then pairs may have been deleted
 	pool     *frame.Slabs
 	// bound: the table has come to MaxBytes, and no longer grows by its number of pairs, but only for lack of slabs.
-	bound bool
+	bound    bool
+	forecast frame.Forecast
 	// foreign: a kernel of the user's may have inserted since the last look.
 	foreign bool
 }
@@ -345,7 +346,11 @@ func (c *core) insertion(k device.Kernel[insertParams]) frame.Insertion {
 
 // insertAs inserts rows with a kernel.
 func (c *core) insertAs(st *device.Stream, k device.Kernel[insertParams], b frame.Rows, exact *frame.Exactly) (refused []int, why, err error) {
-	return c.take(st, b.N, 1, exact, func(part frame.Part) error {
+	keys := b.Keys
+	if b.When != 0 {
+		keys = 0 // some rows are not chosen
+	}
+	return c.take(st, b.N, 1, keys, exact, func(part frame.Part) error {
 		p := insertParams{Table: c.table(), Rows: frame.Placing{Refused: part.Refused, Attempt: part.Attempt}}
 		if part.Attempt >= lastAttempt || exact.Over() {
 			p.NoSlabs = 1
@@ -356,18 +361,34 @@ func (c *core) insertAs(st *device.Stream, k device.Kernel[insertParams], b fram
 
 func (c *core) size() (capacity, live int64) { return c.capacity(), c.live() }
 
-// take runs a batch of n operations that may want room. One in `share` is expected to add a pair. Those that find no room come
-// back with the reason. Where exact is over, no chain gets longer, and nothing in it is freed: so a key that was refused finds no room. It waits for the stream.
-func (c *core) take(st *device.Stream, n, share int64, exact *frame.Exactly, launch func(frame.Part) error) (refused []int, why, err error) {
+// take runs a batch of n operations that may want room. One in `share` is expected to add a pair; keys are those of a
+// batch of inserts, else 0. Those that find no room come back with the reason. Where exact is over, no chain gets longer, and nothing in it is freed: so a key that was refused finds no room. It waits for the stream.
+func (c *core) take(st *device.Stream, n, share int64, keys uint64, exact *frame.Exactly, launch func(frame.Part) error) (refused []int, why, err error) {
 	if c.foreign {
 		if _, err := c.look(st); err != nil {
 			return nil, nil, err
 		}
 	}
+	if keys != 0 && !c.bound && !exact.Over() {
+		if pairs := c.forecast.Pairs(n, c.live(), c.limit()); pairs > 0 && !c.tooLarge(c.sizes(max(pairs, 2*c.limit()))) {
+			if _, err := c.grow(st, pairs); err != nil {
+				return nil, nil, err
+			}
+		}
+		had := c.live()
+		defer func() {
+			if err == nil {
+				c.forecast.Learn(n, had, c.live())
+			}
+		}()
+	}
 	var before Counters // the part
 	settled, left := uint64(0), int64(-1)
+	if !c.frame.Device.Info().CUDA() || !frame.CanCount(c.cfg.keyBytes) {
+		keys = 0 // cores gain nothing by a count of them
+	}
 	return frame.Inserter{
-		Try: max(share, 1) * max(c.limit()/4, firstBatch), Share: share, Furthest: furthestGuess,
+		Try: max(share, 1) * max(c.limit()/4, firstBatch), Share: share, Furthest: furthestGuess, Keys: keys, KeyBytes: c.cfg.keyBytes,
 		Room: func(want int64, _ bool) (int64, error) {
 			if c.bound || exact.Over() {
 				return math.MaxInt64, nil

@@ -88,7 +88,7 @@ func (m *Map[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted de
 
 // mix runs a mixed batch; results and status may be 0.
 func (c *core) mix(st *device.Stream, b frame.MixedRows) (refused []int, why, err error) {
-	return c.take(st, b.N, mixedInserts, nil, func(part frame.Part) error {
+	return c.take(st, b.N, mixedInserts, 0, nil, func(part frame.Part) error {
 		b := b.Part(part, c.cfg.keyBytes, c.cfg.valueBytes)
 		p := mixedParams{Table: c.table(), Ops: b.Ops, Keys: b.Keys, Values: b.Values, Results: b.Results, Status: b.Status,
 			Refused: part.Refused, N: part.N, Attempt: part.Attempt}

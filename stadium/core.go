@@ -111,7 +111,8 @@ type memory struct {
 	most    int64
 	foreign bool
 	// worn: no more rows than this have deleted a pair since the board was made.
-	worn int64
+	worn     int64
+	forecast frame.Forecast
 }
 
 func (m *memory) live() int64 { return int64(m.counters.Seen.Pairs) }
@@ -454,6 +455,19 @@ func (c *core) take(st *device.Stream, n, share int64, keys uint64, exact *frame
 		if err := c.renew(st); err != nil {
 			return nil, nil, err
 		}
+	}
+	if keys != 0 {
+		if pairs := c.forecast.Pairs(n, c.live(), c.limit()); pairs > 0 {
+			if _, err := c.grow(st, pairs); err != nil {
+				return nil, nil, err
+			}
+		}
+		had := c.live()
+		defer func() {
+			if err == nil {
+				c.forecast.Learn(n, had, c.live())
+			}
+		}()
 	}
 	last := false
 	return frame.Inserter{

@@ -93,8 +93,9 @@ type core struct {
 	stretch stretches
 
 	// Guarded by the frame's lock.
-	updates frame.Operations[inserts]
-	over    bool // counts that are too large were seen: a rebuild and a reset forget them
+	updates  frame.Operations[inserts]
+	over     bool // counts that are too large were seen: a rebuild and a reset forget them
+	forecast frame.Forecast
 	combining
 	choosing
 	memory
@@ -504,9 +505,18 @@ func (c *core) insertAs(st *device.Stream, k inserts, b frame.Rows, exact *exact
 		sure, tight, err = c.ahead(st, b)
 	case exact != nil && b.N > firstBatch && c.filled+b.N > c.limit():
 		sure, err = c.aheadOfKeys(st, b, k.combine != device.Kernel[combineParams]{})
+	case exact == nil:
+		err = c.growFirst(st, b)
 	}
 	if err != nil {
 		return nil, nil, err
+	}
+	keys := b.Keys
+	if exact != nil || c.multi() || b.When != 0 || !c.frame.Device.Info().CUDA() || !frame.CanCount(c.cfg.keyBytes) {
+		keys = 0 // not counted: rows that are not chosen would be, and cores do not gain by it
+	}
+	if before := c.live(); c.cfg.bucket == 0 {
+		defer func() { c.forecast.Learn(b.N, before, c.live()) }()
 	}
 	var left, aside int64 // rows that the last attempt refused, and those of them that have reserved keys
 	limit := tight
@@ -541,7 +551,7 @@ func (c *core) insertAs(st *device.Stream, k inserts, b frame.Rows, exact *exact
 		}
 	}
 	return frame.Inserter{
-		Try: c.frame.Tries(firstBatch),
+		Try: c.frame.Tries(firstBatch), Keys: keys, KeyBytes: c.cfg.keyBytes,
 		Launch: func(p frame.Part) error {
 			q := insertParams{Table: c.t, Rows: frame.Placing{Refused: p.Refused, Attempt: p.Attempt}, Limit: ^uint64(0)}
 			rows := int64(p.N)
@@ -610,6 +620,19 @@ func (c *core) insertAs(st *device.Stream, k inserts, b frame.Rows, exact *exact
 		},
 		Settle: settle,
 	}.Run(&c.frame, st, b.N, c.live())
+}
+
+// growFirst makes room for the pairs that a batch is expected to bring: all rows of a multimap are pairs. If that cannot
+// be, the parts of the batch do with less.
+func (c *core) growFirst(st *device.Stream, b frame.Rows) (err error) {
+	pairs := c.forecast.Pairs(b.N, c.live(), c.limit())
+	if c.multi() && b.When == 0 && c.filled+b.N > c.limit() {
+		pairs = c.live() + b.N
+	}
+	if pairs > 0 {
+		_, err = c.grow(st, pairs, 0)
+	}
+	return err
 }
 
 // aheadOfKeys makes room for a large batch in which keys may come again and again, by an estimate of how many distinct keys it has, and tells whether all

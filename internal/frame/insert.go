@@ -143,8 +143,12 @@ func (x Inserter) ahead(f *Frame, st *device.Stream, n, live int64) (why, err er
 	distinct, _, err := f.Distinct(st, x.Keys, x.KeyBytes, n)
 	if device.IsOutOfMemory(err) {
 		return nil, nil
-	} else if err != nil || distinct <= live+room {
+	} else if err != nil {
 		return nil, err
+	}
+	// An estimate that is a little too small would have the table grow twice.
+	if distinct = min(n, distinct+distinct/32); distinct <= live+room {
+		return nil, nil
 	}
 	if why, err = x.Grow(0, distinct, distinct); device.IsOutOfMemory(why) {
 		why = nil // the parts make do with less
