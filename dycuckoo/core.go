@@ -580,7 +580,9 @@ func (c *core) take(st *device.Stream, n, share int64, keys uint64, exact *frame
 	}
 	// If as large a share of the pairs is new as in the last batch, make room before they come: a table that is filled beyond its bound
 	// takes them slowly.
-	if pairs := c.forecast.Pairs(n, c.live(), c.limitAt(c.step)); pairs > 0 {
+	if pairs, err := c.forecast.Pairs(&c.frame, st, frame.Rows{N: n}, c.live(), c.limitAt(c.step), nil); err != nil {
+		return nil, nil, err
+	} else if pairs > 0 {
 		if _, err := c.grow(st, false, pairs); err != nil {
 			return nil, nil, err
 		}

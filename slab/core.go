@@ -370,10 +370,16 @@ func (c *core) take(st *device.Stream, n, share int64, keys uint64, exact *frame
 		}
 	}
 	if keys != 0 && !c.bound && !exact.Over() {
-		if pairs := c.forecast.Pairs(n, c.live(), c.limit()); pairs > 0 && !c.tooLarge(c.sizes(max(pairs, 2*c.limit()))) {
-			if _, err := c.grow(st, pairs); err != nil {
-				return nil, nil, err
-			}
+		find := c.find
+		if c.cfg.multi {
+			find = nil // all rows are new
+		}
+		pairs, err := c.forecast.Pairs(&c.frame, st, frame.Rows{Keys: keys, N: n}, c.live(), c.limit(), find)
+		if err == nil && pairs > 0 && !c.tooLarge(c.sizes(max(pairs, 2*c.limit()))) {
+			_, err = c.grow(st, pairs)
+		}
+		if err != nil {
+			return nil, nil, err
 		}
 		had := c.live()
 		defer func() {

@@ -457,10 +457,12 @@ func (c *core) take(st *device.Stream, n, share int64, keys uint64, exact *frame
 		}
 	}
 	if keys != 0 {
-		if pairs := c.forecast.Pairs(n, c.live(), c.limit()); pairs > 0 {
-			if _, err := c.grow(st, pairs); err != nil {
-				return nil, nil, err
-			}
+		pairs, err := c.forecast.Pairs(&c.frame, st, frame.Rows{Keys: keys, N: n}, c.live(), c.limit(), c.find)
+		if err == nil && pairs > 0 {
+			_, err = c.grow(st, pairs)
+		}
+		if err != nil {
+			return nil, nil, err
 		}
 		had := c.live()
 		defer func() {

@@ -625,11 +625,14 @@ func (c *core) insertAs(st *device.Stream, k inserts, b frame.Rows, exact *exact
 // growFirst makes room for the pairs that a batch is expected to bring: all rows of a multimap are pairs. If that cannot
 // be, the parts of the batch do with less.
 func (c *core) growFirst(st *device.Stream, b frame.Rows) (err error) {
-	pairs := c.forecast.Pairs(b.N, c.live(), c.limit())
-	if c.multi() && b.When == 0 && c.filled+b.N > c.limit() {
+	var pairs int64
+	switch {
+	case !c.multi():
+		pairs, err = c.forecast.Pairs(&c.frame, st, b, c.live(), c.limit(), c.find)
+	case b.When == 0 && c.filled+b.N > c.limit():
 		pairs = c.live() + b.N
 	}
-	if pairs > 0 {
+	if err == nil && pairs > 0 {
 		_, err = c.grow(st, pairs, 0)
 	}
 	return err

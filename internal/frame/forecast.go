@@ -1,5 +1,11 @@
 package frame
 
+import (
+	"bytes"
+
+	"github.com/warpmap/warpmap/device"
+)
+
 // furthestForecast bounds how far a table grows for pairs that are only expected, in multiples of what it holds.
 const furthestForecast = 4
 
@@ -8,14 +14,41 @@ const furthestForecast = 4
 // otherwise it would be filled beyond what it should have first, row by row, and then grow in the middle of the batch.
 type Forecast struct{ fresh float64 }
 
-// Pairs is how many pairs a table with `live` will have after n rows; 0 if its limit is enough for that, or if they are
-// too many to be believed.
-func (x *Forecast) Pairs(n, live, limit int64) int64 {
-	pairs := live + int64(x.fresh*float64(n))
-	if pairs <= limit || float64(pairs) >= furthestForecast*float64(live) {
-		return 0
+// asked is how many rows of a batch are looked up before a table grows for the others.
+const asked = 1 << 12
+
+// Pairs is how many pairs a table with `live` will have after a batch; 0 if its limit is enough for that, or if they are
+// too many to be believed. find, which may be nil, looks keys up: so a batch of keys that are in makes nothing grow,
+// whatever came before. It waits for the stream then.
+func (x *Forecast) Pairs(f *Frame, st *device.Stream, b Rows, live, limit int64, find func(st *device.Stream, b Rows) error) (int64, error) {
+	pairs := func(fresh float64) int64 {
+		n := live + int64(fresh*float64(b.N))
+		if n <= limit || float64(n) >= furthestForecast*float64(live) {
+			return 0
+		}
+		return n
 	}
-	return pairs
+	if find == nil || pairs(x.fresh) == 0 {
+		return pairs(x.fresh), nil
+	}
+	n := min(b.N, asked)
+	lease, err := f.Scratch(n)
+	defer lease.Done()
+	if device.IsOutOfMemory(err) {
+		return 0, nil
+	} else if err != nil {
+		return 0, err
+	}
+	found := lease.Mem.Slice(0, int(n))
+	if err := find(st, Rows{Keys: b.Keys, Flags: found.Addr(), N: n}); err != nil {
+		return 0, err
+	}
+	in, err := found.Host(st)
+	if err != nil {
+		return 0, err
+	}
+	absent := float64(bytes.Count(in, []byte{0})) / float64(n)
+	return pairs(min(x.fresh, absent)), nil
 }
 
 // Learn takes it that n rows brought a table from `before` pairs to `after`.

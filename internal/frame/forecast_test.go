@@ -1,0 +1,50 @@
+package frame_test
+
+import (
+	"testing"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
+)
+
+// A table grows for a batch that is expected to be new, and not for one whose first keys are in, nor for more than it has
+// reason to believe in.
+func TestForecast(t *testing.T) {
+	x := newToy(t, 100, 100)
+	d := x.frame.Device
+	keys, err := device.Make[uint32](d, 1000)
+	must(t, err)
+	defer keys.Free()
+	rows := frame.Rows{Keys: keys.Addr(), N: int64(keys.Len())}
+	in := 0 // so many of the rows that are asked for
+	find := func(_ *device.Stream, b frame.Rows) error {
+		for i, found := 0, column[bool](b.Flags, b.N); i < len(found); i++ {
+			found[i] = i < in
+		}
+		return nil
+	}
+	var f frame.Forecast
+	for _, c := range []struct {
+		name            string
+		rows, was, is   int64 // of the batch before
+		in              int
+		live, limit, to int64
+	}{
+		{"nothing is known", 0, 0, 0, 0, 900, 1000, 0},
+		{"all were new", 500, 0, 500, 0, 900, 1000, 1900},
+		{"there is room", 500, 0, 500, 0, 900, 2000, 0},
+		{"half were new", 500, 0, 250, 0, 900, 1000, 1400},
+		{"all are in", 500, 0, 500, 1000, 900, 1000, 0},
+		{"half are in", 500, 0, 500, 500, 900, 1000, 1400},
+		{"more than four times as many", 500, 0, 500, 0, 300, 400, 0},
+		{"some were deleted meanwhile", 500, 800, 300, 0, 900, 1000, 0},
+	} {
+		f.Learn(c.rows, c.was, c.is)
+		in = c.in
+		got, err := f.Pairs(&x.frame, d.Stream(), rows, c.live, c.limit, find)
+		must(t, err)
+		if got != c.to {
+			t.Errorf("%s: %d pairs, want %d", c.name, got, c.to)
+		}
+	}
+}
