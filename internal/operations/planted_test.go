@@ -49,9 +49,9 @@ var defects = []defect{
 	{"gph-mapping", "map", "gph", "gph/gph.cuh",
 		"publish(cell, (m << C::LOG_VIRTUAL) + offset);",
 		"publish(cell, (mapping << C::LOG_VIRTUAL) + offset);"},
-	{"shard-not-chosen", "map", "shards", "shard/exchange.cu",
+	{"shard-not-chosen", "map", "shards", "shard/exchange.cu", // it reads nothing that the tile has not written, which chance would fill
 		"at<T>(out)[tile.first + j] = place[i] < shared.rows ? ((const T*)shared.column)[place[i]] : T{};",
-		"at<T>(out)[tile.first + j] = ((const T*)shared.column)[place[i]];"},
+		"at<T>(out)[tile.first + j] = shared.rows ? ((const T*)shared.column)[place[i] < shared.rows ? place[i] : 0] : T{};"},
 	{"frame-refused-of-a-part", "map", "", "internal/frame/insert.go",
 		"list = append(list, int(p.First)+32*i+j)",
 		"list = append(list, 32*i+j)"},
