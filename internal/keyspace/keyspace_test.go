@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -419,7 +420,7 @@ func TestSaveWhileOthersWrite(t *testing.T) {
 		dir, m := t.TempDir(), model{}
 		r := rand.New(rand.NewPCG(seed, testenv.FirstSeed()))
 		s := open(t, Options{Folder: dir, Sync: SyncNever})
-		stop, saves := make(chan struct{}), 0
+		stop, saves := make(chan struct{}), atomic.Int32{}
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			for {
@@ -432,10 +433,10 @@ func TestSaveWhileOthersWrite(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				saves++
+				saves.Add(1)
 			}
 		})
-		for range 30 {
+		for n := 0; (n < 30 || saves.Load() == 0) && !t.Failed(); n++ {
 			play(t, r, s, m, 400)
 			if r.IntN(2) == 0 {
 				s.Clear()
@@ -445,9 +446,6 @@ func TestSaveWhileOthersWrite(t *testing.T) {
 		}
 		close(stop)
 		wg.Wait()
-		if saves == 0 {
-			t.Error("no snapshot was made")
-		}
 		play(t, r, s, m, 400) // behind the last one
 		same(t, s, m)
 		if err := s.Close(); err != nil {

@@ -47,11 +47,29 @@ type words struct {
 
 func (r words) of(all ...string) string { return all[r.IntN(len(all))] }
 
+var (
+	oddKeys               = []string{"", "\x00\xff", "a b", "key\r\n", strings.Repeat("k", 300)}
+	plainKeys, sketchKeys = 12, 4
+)
+
 func (r words) key() string {
 	if r.IntN(50) == 0 {
-		return r.of("", "\x00\xff", "a b", "key\r\n", strings.Repeat("k", 300))
+		return r.of(oddKeys...)
 	}
-	return "k" + strconv.Itoa(r.IntN(12))
+	return "k" + strconv.Itoa(r.IntN(plainKeys))
+}
+
+// allKeys looks for all keys that there may be. So those go that were set with a time that has passed, which DBSIZE
+// counts until they are looked for, or until Redis removes them sooner or later.
+func allKeys() []string {
+	all := append([]string{"EXISTS"}, oddKeys...)
+	for i := range plainKeys {
+		all = append(all, "k"+strconv.Itoa(i))
+	}
+	for i := range sketchKeys {
+		all = append(all, "h"+strconv.Itoa(i))
+	}
+	return all
 }
 
 func (r words) value() string {
@@ -242,7 +260,7 @@ func (r words) plain() []string {
 
 // sketches are commands about sketches, of so few texts that none share a register.
 func (r words) sketches() []string {
-	key := func() string { return "h" + strconv.Itoa(r.IntN(4)) }
+	key := func() string { return "h" + strconv.Itoa(r.IntN(sketchKeys)) }
 	texts := func() (out []string) {
 		for range r.IntN(5) {
 			out = append(out, "text "+strconv.Itoa(r.IntN(60)))
@@ -298,7 +316,12 @@ func TestSameAsRedis(t *testing.T) {
 					if r.IntN(8) == 0 {
 						args = r.sketches()
 					}
+					if strings.EqualFold(args[0], "DBSIZE") {
+						all = append(all, allKeys())
+					}
 					all = append(all, args)
+				}
+				for _, args := range all {
 					text = append(text, request(args...)...)
 				}
 				a.send(text)
