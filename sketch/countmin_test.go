@@ -125,6 +125,9 @@ func skewed[K any](n int, seed uint64) []K {
 func TestCounters(t *testing.T) {
 	onEach(t, func(t *testing.T, d *device.Device) {
 		t.Run("4", func(t *testing.T) { counters[uint32](t, d) })
+		if few(d) {
+			return
+		}
 		t.Run("16", func(t *testing.T) { counters[[2]uint64](t, d) })
 		if testenv.Long() {
 			t.Run("1", func(t *testing.T) { counters[uint8](t, d) })
@@ -140,7 +143,11 @@ func counters[K any](t *testing.T, d *device.Device) {
 	for _, epsilon := range testenv.Some([]float64{0.01, 0.9, 0.00001}, 2) {
 		h := newCounts[K](t, d, CountMinOptions{Epsilon: epsilon, Delta: 0.1, Seed: 5})
 		w := newCountTwin(h.s.form)
-		for i, n := range []int{0, 1, 7, 33, 3000, 20_000} {
+		sizes := []int{0, 1, 7, 33, 3000, 20_000}
+		if few(d) {
+			sizes = []int{0, 1, 33, 3000}
+		}
+		for i, n := range sizes {
 			keys, counts := skewed[K](n, uint64(i)), make([]uint64, n)
 			for j := range counts {
 				counts[j] = uint64(j*j) << (j % 20)
@@ -154,7 +161,11 @@ func counters[K any](t *testing.T, d *device.Device) {
 			must(t, err)
 			st, err := d.NewStream()
 			must(t, err)
-			for from := range min(n, 5) {
+			starts := min(n, 5)
+			if few(d) {
+				starts = min(n, 2)
+			}
+			for from := range starts {
 				part := on.Slice(from, n)
 				must(t, errors.Join(h.AddOn(st, part), h.AddCountsOn(st, part, times.Slice(0, n-from))))
 				host, err := part.Host(st)
@@ -196,8 +207,12 @@ func TestEdges(t *testing.T) {
 		on, err := device.From(d, skewed[uint16](100, 1))
 		must(t, err)
 		defer on.Free()
-		for from := range 9 {
-			for to := range 20 {
+		froms, tos := 9, 20
+		if few(d) {
+			froms, tos = 3, 10 // a word has eight
+		}
+		for from := range froms {
+			for to := range tos {
 				part := on.Slice(from, from+to)
 				must(t, h.AddOn(nil, part))
 				host, err := part.Host(nil)
@@ -246,12 +261,14 @@ func tally[K comparable](keys []K) (distinct []K, came map[K]uint64) {
 // not above delta, with either update and for hostile streams; conservative estimates are no larger than plain ones.
 func TestCountMinOverSeeds(t *testing.T) {
 	onEach(t, func(t *testing.T, d *device.Device) {
-		n := 3000
-		if d.Info().CUDA() { // tiles of several blocks have one key
+		n, seeds := 3000, testenv.SeedsOf(1000, 3)
+		if few(d) {
+			seeds = 1
+		} else if d.Info().CUDA() { // tiles of several blocks have one key
 			n = 60_000
 		}
 		far, all := map[string]float64{}, map[string]float64{}
-		for seed := range uint64(testenv.SeedsOf(1000, 3)) {
+		for seed := range uint64(seeds) {
 			for name, keys := range streams(n, seed) {
 				o := CountMinOptions{Epsilon: 0.02, Delta: 0.05, Seed: seed + 1}
 				distinct, came := tally(keys)
@@ -484,7 +501,11 @@ func TestCountText(t *testing.T) {
 		o := CountMinOptions{Epsilon: 0.01, Delta: 0.1, Seed: 5}
 		h := newCounts[string](t, d, o)
 		w, state := newCountTwin(h.s.form), siphash.New(o.Seed, kernel.Fmix64(o.Seed))
-		keys, came := make([]string, 10_000), make([]uint64, 10_000)
+		n := 10_000
+		if few(d) {
+			n = 1000
+		}
+		keys, came := make([]string, n), make([]uint64, n)
 		for i := range keys {
 			keys[i], came[i] = strings.Repeat("ab\x00ü", i%9)+fmt.Sprint(i/2), uint64(i%3)
 			s := state
@@ -608,6 +629,9 @@ func TestCountsAtOnce(t *testing.T) {
 func TestConservativeThreads(t *testing.T) {
 	onEach(t, func(t *testing.T, d *device.Device) {
 		keys := make([]uint32, 4*cpuBlock)
+		if few(d) {
+			keys = keys[:10_000]
+		}
 		for i := range keys {
 			keys[i] = uint32(i*i) % 5003
 		}

@@ -49,6 +49,10 @@ func onEach(t *testing.T, run func(t *testing.T, d *device.Device)) {
 	}
 }
 
+// few tells that a test takes as few rows and programs as show its point, because kernels run some hundred times slower:
+// on a GPU beside compute-sanitizer.
+func few(d *device.Device) bool { return d.Info().CUDA() && testenv.Small() }
+
 func newSketch[K any](t testing.TB, d *device.Device, o HyperLogLogOptions) *HyperLogLog[K] {
 	t.Helper()
 	h, err := NewHyperLogLog[K](d, o)
