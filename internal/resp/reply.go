@@ -58,6 +58,14 @@ func AppendNull(b []byte, version int) []byte {
 	return append(b, "_\r\n"...)
 }
 
+// AppendNullArray appends what stands for no array.
+func AppendNullArray(b []byte, version int) []byte {
+	if version < 3 {
+		return append(b, "*-1\r\n"...)
+	}
+	return append(b, "_\r\n"...)
+}
+
 // AppendVerbatim appends a text for people; in version 2 it is a string.
 func AppendVerbatim(b []byte, version int, text string) []byte {
 	if version < 3 {

@@ -130,6 +130,8 @@ var formats = map[string]string{
 	"internal/keyspace.numbers":         "none: a file's number, which must be written in one way",
 	"internal/resp.Next":                "internal/resp/FuzzParser serve/redis/FuzzRequests",
 	"serve/redis.parseOptions":          "serve/redis/FuzzRequests",
+	"serve/redis.configSet":             "serve/redis/FuzzRequests",
+	"serve/redis.sizeOf":                "serve/redis/FuzzRequests",
 	"serve/redis.scan":                  "serve/redis/FuzzRequests",
 	"shard/internal/rendezvous.receive": "shard/internal/rendezvous/FuzzFrames",
 	"shard/internal/rendezvous.examine": "shard/internal/rendezvous/FuzzStranger",

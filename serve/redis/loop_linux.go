@@ -25,6 +25,7 @@ type loop struct {
 
 	mu    sync.Mutex
 	come  []*polled // that were handed over
+	kill  []*polled // that CLIENT KILL ends
 	ended bool
 }
 
@@ -89,6 +90,15 @@ func (l *loop) take(conn net.Conn, c *session) bool {
 	p := &polled{session: c, fd: fd}
 	l.mu.Lock()
 	ended := l.ended
+	kill := func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if !l.ended {
+			l.kill = append(l.kill, p)
+			l.rouse()
+		}
+	}
+	c.kill.Store(&kill)
 	if !ended {
 		l.come = append(l.come, p)
 		l.rouse()
@@ -135,14 +145,17 @@ func (l *loop) newcomers() (ended bool) {
 	var b [8]byte
 	unix.Read(l.wake, b[:])
 	l.mu.Lock()
-	come := l.come
-	l.come, ended = nil, l.ended
+	come, kill := l.come, l.kill
+	l.come, l.kill, ended = nil, nil, l.ended
 	l.mu.Unlock()
 	for _, p := range come {
 		l.conns[int32(p.fd)] = p
 		if l.watch(p.fd, unix.EPOLL_CTL_ADD, unix.EPOLLIN) != nil {
 			l.drop(p)
 		}
+	}
+	for _, p := range kill {
+		l.drop(p)
 	}
 	return ended
 }
@@ -286,9 +299,12 @@ func (l *loop) commit() {
 	}
 	err := l.s.space.Commit()
 	for _, p := range l.due {
-		if p.wrote = false; err != nil {
+		p.wrote = false
+		switch {
+		case p.gone:
+		case err != nil:
 			l.drop(p) // nothing of this is acknowledged
-		} else {
+		default:
 			l.send(p)
 		}
 	}

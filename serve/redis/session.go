@@ -33,6 +33,13 @@ type session struct {
 	name atomic.Pointer[string]
 	lib  [2]atomic.Pointer[string] // the name and version of the client's library
 	cmd  atomic.Pointer[command]   // the last one
+	kill atomic.Pointer[func()]    // ends the connection, from any goroutine
+
+	multi    multi
+	held     bool // EXEC has locked the shards of all keys that it names
+	overflow bool // replies of EXEC were thrown away
+	mute     mute
+	heard    bool // CLIENT REPLY ON came
 
 	ahead   [warmed]asked // the requests that are answered together
 	hashes  []uint64      // scratch memory of commands
@@ -66,7 +73,7 @@ func (c *session) run(now time.Time) {
 			}
 			last = c.do(c.ahead[i].args)
 			c.done++
-			if len(c.out) > c.s.o.Output { // what is in is not for sending any more
+			if len(c.out) > c.s.o.Output || c.overflow { // what is in is not for sending any more
 				c.s.metrics.overflows.Add(1)
 				c.out = nil
 				c.closing = true
@@ -156,8 +163,8 @@ func (c *session) due() int64 {
 		at = last + timeout
 	case c.in.Partial():
 		at = min(last+timeout, c.half+timeout*int64(1+c.in.Came()/timeoutBytes))
-	case c.known && c.s.o.Idle > 0:
-		at = last + min(c.s.o.Idle, longest).Milliseconds()
+	case c.known && c.s.idle.Load() > 0:
+		at = last + min(c.s.idle.Load(), longest.Milliseconds())
 	}
 	if !c.known {
 		at = min(at, c.strange+timeout)

@@ -1,0 +1,3 @@
+package redis
+
+func filterType(v []byte) string { return "none" }
