@@ -180,6 +180,7 @@ func (c *session) setName(name []byte) {
 }
 
 func client(c *session, args [][]byte) {
+	c.cmd.Store(commands["client"].sub(args[1])) // which it may tell about itself
 	switch sub := args[1]; {
 	case is(sub, "SETNAME"):
 		if !c.mayBeNamed(args[2], "Client names") {
@@ -361,6 +362,8 @@ func commandCommand(c *session, args [][]byte) {
 		c.int(int64(len(commands)))
 	case is(args[1], "LIST"):
 		commandList(c, args)
+	case is(args[1], "GETKEYS"):
+		commandKeys(c, args[2:])
 	case is(args[1], "DOCS"):
 		c.pairs(0)
 	case is(args[1], "INFO"):
@@ -380,6 +383,12 @@ func commandCommand(c *session, args [][]byte) {
 // commandList is COMMAND LIST, of all or of those whose names match. There are no modules and no lists of access.
 func commandList(c *session, args [][]byte) {
 	all := names()
+	for _, name := range names() {
+		for _, sub := range commands[name].subs {
+			all = append(all, sub.name)
+		}
+	}
+	slices.Sort(all)
 	switch {
 	case len(args) == 2:
 	case len(args) != 5 || !is(args[2], "FILTERBY"):
@@ -396,6 +405,27 @@ func commandList(c *session, args [][]byte) {
 	c.array(len(all))
 	for _, name := range all {
 		c.text(name)
+	}
+}
+
+// commandKeys answers with the keys of a request.
+func commandKeys(c *session, args [][]byte) {
+	cmd := lookUp(args[0])
+	if cmd != nil && cmd.subs != nil && len(args) > 1 {
+		cmd = cmd.sub(args[1])
+	}
+	switch {
+	case cmd == nil:
+		c.err("ERR Invalid command specified")
+	case cmd.first == 0:
+		c.err("ERR The command has no key arguments")
+	case wrongArity(cmd.arity, args):
+		c.err("ERR Invalid number of arguments specified for command")
+	default:
+		n := 0
+		cmd.keys(args, func([]byte) { n++ })
+		c.array(n)
+		cmd.keys(args, func(key []byte) { c.bulk(key) })
 	}
 }
 

@@ -19,7 +19,7 @@ type command struct {
 	first, last, step int
 	do                func(c *session, args [][]byte)
 	more              func(c *session, args [][]byte) int64 // bytes that it needs beside its arguments; nil: none
-	subs              map[string]int                        // its subcommands, and their arities
+	subs              map[string]*command                   // its subcommands, by their own names
 }
 
 type flags int
@@ -118,7 +118,15 @@ func init() { // some commands list all
 		{"bgsave", -1, 0, 0, 0, 0, save},
 		{"lastsave", 1, 0, 0, 0, 0, lastSave},
 	} {
-		cmd := &command{c.name, c.arity, c.flags, c.first, c.last, c.step, c.do, nil, subcommands[c.name]}
+		cmd := &command{c.name, c.arity, c.flags, c.first, c.last, c.step, c.do, nil, nil}
+		for sub, arity := range subcommands[c.name] {
+			if cmd.subs == nil {
+				cmd.subs = map[string]*command{}
+			}
+			one := *cmd
+			one.name, one.arity, one.subs = c.name+"|"+sub, arity, nil
+			cmd.subs[sub] = &one
+		}
 		commands[c.name] = cmd
 	}
 	for name, more := range map[string]func(c *session, args [][]byte) int64{
@@ -130,11 +138,11 @@ func init() { // some commands list all
 }
 
 // subcommands are those of commands that have any, with both names counted in their arities.
-var subcommands = map[string]map[string]int{
+var subcommands = map[string]map[string]int{ // by their commands
 	"client": {"setname": 3, "getname": 2, "id": 2, "setinfo": 4, "info": 2, "list": -2, "kill": -3, "reply": 3,
 		"no-evict": 3},
 	"config":  {"get": -3, "set": -4, "resetstat": 2},
-	"command": {"count": 2, "list": -2, "docs": -2, "info": -2},
+	"command": {"count": 2, "list": -2, "docs": -2, "info": -2, "getkeys": -3},
 	"object":  {"encoding": 3, "idletime": 3, "refcount": 3, "freq": 3},
 	"memory":  {"usage": -3},
 }
@@ -163,17 +171,24 @@ func (c *session) do(args [][]byte) *command {
 		return c.mutely(args)
 	}
 	cmd := lookUp(args[0])
-	switch {
-	case cmd == nil:
+	if cmd == nil {
 		c.unknown(args)
 		return nil
+	}
+	if cmd.subs != nil && len(args) > 1 {
+		if cmd = cmd.sub(args[1]); cmd == nil {
+			c.reject(fmt.Sprintf("ERR unknown subcommand '%s'. Try %s HELP.", text(args[1], 128),
+				strings.ToUpper(lookUp(args[0]).name)))
+			return nil
+		}
+	}
+	switch {
 	case wrongArity(cmd.arity, args):
 		if cmd.name == "exec" { // which ends the transaction whatever happens
 			c.abort(wrongNumber(cmd.name))
 			return cmd
 		}
 		c.reject(wrongNumber(cmd.name))
-	case cmd.subs != nil && len(args) > 1 && !c.rightSub(cmd, args):
 	case !c.known && cmd.flags&unknown == 0:
 		c.reject("NOAUTH Authentication required.")
 	case c.multi.open && cmd.flags&direct == 0:
@@ -195,20 +210,12 @@ func wrongArity(arity int, args [][]byte) bool {
 	return arity >= 0 && len(args) != arity || len(args) < -arity
 }
 
-// rightSub tells whether a subcommand is there and has as many arguments as it should, or answers what is wrong.
-func (c *session) rightSub(cmd *command, args [][]byte) bool {
-	sub := string(bytes.ToLower(args[1][:min(len(args[1]), mostCommand)]))
-	arity, there := cmd.subs[sub]
-	switch {
-	case !there || len(args[1]) != len(sub):
-		c.reject(fmt.Sprintf("ERR unknown subcommand '%s'. Try %s HELP.", text(args[1], 128),
-			strings.ToUpper(cmd.name)))
-	case wrongArity(arity, args):
-		c.reject(wrongNumber(cmd.name + "|" + sub))
-	default:
-		return true
+// sub finds a subcommand by its name, in whatever case.
+func (cmd *command) sub(name []byte) *command {
+	if len(name) > mostCommand {
+		return nil
 	}
-	return false
+	return cmd.subs[string(bytes.ToLower(name))]
 }
 
 // mutely answers a request whose reply the client does not want.

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/warpmap/warpmap/internal/keyspace"
 	"github.com/warpmap/warpmap/internal/resp"
 )
 
@@ -25,11 +26,16 @@ func del(c *session, args [][]byte) {
 	c.int(n)
 }
 
+// exists is EXISTS, and TOUCH, which alone says that the keys are used.
 func exists(c *session, args [][]byte) {
+	look := (*keyspace.Shard).Peek
+	if args[0][0]|0x20 == 't' {
+		look = (*keyspace.Shard).Get
+	}
 	all, hashes := c.lockAll(args[1:], 1)
 	n := int64(0)
 	for i, h := range hashes {
-		if _, _, there := c.s.space.Of(h).Get(h, args[1+i], c.now); there {
+		if _, _, there := look(c.s.space.Of(h), h, args[1+i], c.now); there {
 			n++
 		}
 	}

@@ -311,7 +311,14 @@ func configSet(c *session, args [][]byte) {
 	for i := 2; i < len(args); i += 2 {
 		name, value := strings.ToLower(string(args[i])), string(args[i+1])
 		wrong := ""
+		for j := 2; j < i; j += 2 {
+			if strings.EqualFold(string(args[j]), name) {
+				name = "duplicate"
+			}
+		}
 		switch name {
+		case "duplicate":
+			wrong = "duplicate parameter"
 		case "maxmemory":
 			n, ok := sizeOf(value)
 			if most = n; !ok {
