@@ -52,6 +52,7 @@ func (s *Server) figures() []byte {
 	one("errors_total", "counter", "Answers that are errors.", m.errors.Load())
 	one("rounds_total", "counter", "Times that a loop took what lay ready.", m.rounds.Load())
 	one("connections", "gauge", "Connections that are open.", len(s.clients()))
+	one("output_waiting_bytes", "gauge", "Bytes of replies that clients do not take.", s.waiting.Load())
 	one("connections_total", "counter", "Connections that were taken.", m.connections.Load())
 	one("connections_refused_total", "counter", "Connections above the bound.", m.refused.Load())
 	one("protocol_errors_total", "counter", "Connections that ended for bytes that are no requests.", m.broken.Load())

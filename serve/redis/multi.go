@@ -143,8 +143,8 @@ func execute(c *session, _ [][]byte) {
 	defer func() { c.held = false }()
 	c.array(len(m.queue))
 	for _, q := range m.queue {
-		if q.cmd.do(c, q.args); len(c.out) > c.s.o.Output {
-			c.overflow, c.out = true, c.out[:0] // all is done, though nobody is told
+		if q.cmd.do(c, q.args); c.tooMuch() {
+			c.overflow, c.out = true, c.out[:c.from] // all is done, though nobody is told
 		}
 	}
 }

@@ -114,6 +114,7 @@ type Server struct {
 	metrics  metrics
 	port     atomic.Int64 // of the first listener, for INFO
 	idle     atomic.Int64 // Options.Idle, in milliseconds
+	waiting  atomic.Int64 // bytes of replies that clients do not take
 
 	mu       sync.Mutex
 	sessions map[int64]*session

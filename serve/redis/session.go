@@ -21,6 +21,7 @@ type session struct {
 	known   bool // has said the password, if there is one
 	in      *resp.Parser
 	out     []byte // replies that were not sent yet
+	from    int    // where those of this round begin
 	now     int64  // milliseconds since 1970, when this round began
 	closing bool   // once the replies are sent
 	wrote   bool   // something that must be in the log before the replies are sent
@@ -61,19 +62,19 @@ func (c *session) touch(now time.Time) {
 // run answers the requests that are whole.
 func (c *session) run(now time.Time) {
 	c.touch(now)
-	c.more, c.done = false, 0
+	c.more, c.done, c.from = false, 0, len(c.out)
 	var last *command
 	for !c.closing && !c.more {
 		n, err := c.look()
 		for i := 0; i < n && !c.closing; i++ {
-			if len(c.out) >= mostRound {
+			if len(c.out)-c.from >= mostRound {
 				c.in.Back(c.ahead[i].at)
 				c.more, err = true, nil
 				break
 			}
 			last = c.do(c.ahead[i].args)
 			c.done++
-			if len(c.out) > c.s.o.Output || c.overflow { // what is in is not for sending any more
+			if c.tooMuch() || c.overflow { // what is in is not for sending any more
 				c.s.metrics.overflows.Add(1)
 				c.out = nil
 				c.closing = true
@@ -103,6 +104,9 @@ func (c *session) run(now time.Time) {
 		c.half = c.now
 	}
 }
+
+// tooMuch tells whether this round has more bytes of replies than a client may have.
+func (c *session) tooMuch() bool { return len(c.out)-c.from > c.s.o.Output }
 
 // look takes out the next requests, some at once, and reads what their first keys lead to. So the processor waits for
 // all of that at once. Before a client has said its password, what comes next depends on that.

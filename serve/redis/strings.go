@@ -276,7 +276,7 @@ func mget(c *session, args [][]byte) {
 		} else {
 			c.null()
 		}
-		if len(c.out) > c.s.o.Output { // the connection ends
+		if c.tooMuch() { // the connection ends
 			return
 		}
 	}
