@@ -49,7 +49,7 @@ func (s *Space) testPut(key, value string, expires int64) {
 func (s *Space) all() map[string]string {
 	out := map[string]string{}
 	for c, first := uint64(0), true; first || c != 0; first = false {
-		c = s.Scan(c, 10, 0, false, func(key []byte, _ bool) { out[string(key)] = "" })
+		c = s.Scan(c, 10, 0, false, func(key, _ []byte) { out[string(key)] = "" })
 	}
 	for key := range out {
 		s.with(key, func(sh *Shard, h uint64, k []byte) {
@@ -218,7 +218,7 @@ func TestScanWhileOthersChange(t *testing.T) {
 				s.with(fmt.Sprint("comes ", calls-1000, " ", i), func(sh *Shard, h uint64, k []byte) { sh.Delete(h, k, 0) })
 			}
 		}
-		c = s.Scan(c, 10, 0, false, func(key []byte, _ bool) {
+		c = s.Scan(c, 10, 0, false, func(key, _ []byte) {
 			if bytes.HasPrefix(key, []byte("stays")) {
 				seen[string(key)]++
 			}
@@ -233,7 +233,7 @@ func TestScanWhileOthersChange(t *testing.T) {
 			t.Fatalf("%s came %d times", key, n)
 		}
 	}
-	if next := s.Scan(1<<63-1, 10, 0, false, func([]byte, bool) {}); next != 0 {
+	if next := s.Scan(1<<63-1, 10, 0, false, func(_, _ []byte) {}); next != 0 {
 		t.Errorf("behind the end a scan goes on at %d", next)
 	}
 }

@@ -65,6 +65,14 @@ func (r record) text() []byte {
 	return r.value()
 }
 
+// filterValue is the value if it is a filter; else it is nil.
+func (r record) filterValue() []byte {
+	if r.filter() {
+		return r.value()
+	}
+	return nil
+}
+
 // sizeOf is how large a record is, with room for a value of so many bytes or a few more.
 func sizeOf(key, value int) int { return (headBytes + key + value + grain - 1) &^ (grain - 1) }
 

@@ -44,7 +44,7 @@ func TestScanWhileIndexesShrink(t *testing.T) {
 		s.testPut(fmt.Sprint(i), "", 0)
 	}
 	seen := map[string]int{}
-	give := func(key []byte, _ bool) { seen[string(key)]++ }
+	give := func(key, _ []byte) { seen[string(key)]++ }
 	for next, first := uint64(0), true; first || next != 0; first = false {
 		next = s.Scan(next, 5, 0, false, give)
 		shard := &s.shards[next<<1>>(64-shardBits)]

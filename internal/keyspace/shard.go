@@ -102,10 +102,7 @@ func (s *Shard) Filter(hash uint64, key []byte, now int64) (value []byte, expire
 		return nil, 0, false
 	}
 	r := s.record(s.slots[i].place)
-	if r.filter() {
-		value = r.value()
-	}
-	return value, r.expires(), true
+	return r.filterValue(), r.expires(), true
 }
 
 // Used is how many bytes a key's record takes with its slot, and since how many milliseconds it was not used.

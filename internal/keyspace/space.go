@@ -368,9 +368,9 @@ func (s *Space) Forget(held bool) {
 }
 
 // Scan gives keys from a cursor on, 0 at first, until there were about n, and tells where to go on; 0 is the end. Keys
-// that are there all the time come once, others once or not at all. key is do's until it returns; do locks nothing.
-// held says that the caller has locked all shards.
-func (s *Space) Scan(cursor uint64, n int, now int64, held bool, do func(key []byte, filter bool)) (next uint64) {
+// that are there all the time come once, others once or not at all. key, and filter where it holds one, are do's until
+// it returns; do locks nothing. held says that the caller has locked all shards.
+func (s *Space) Scan(cursor uint64, n int, now int64, held bool, do func(key, filter []byte)) (next uint64) {
 	at := cursor << 1
 	found, looked := 0, 0
 	for at>>(64-shardBits) < shards {
@@ -420,12 +420,12 @@ const leastLooked = 512
 
 // at0 gives the keys whose home a slot is, with hashes from one on: those before it were given when the index was
 // larger.
-func (s *Shard) at0(home int, from uint64, now int64, do func(key []byte, filter bool)) (n int) {
+func (s *Shard) at0(home int, from uint64, now int64, do func(key, filter []byte)) (n int) {
 	mask := len(s.slots) - 1
 	for i := home; s.slots[i].place != 0; i = (i + 1) & mask {
 		if hash := s.slots[i].hash; hash >= from && s.home(hash) == home {
 			if r := s.record(s.slots[i].place); !r.expired(now) {
-				do(r.key(), r.filter())
+				do(r.key(), r.filterValue())
 				n++
 			}
 		}

@@ -132,6 +132,7 @@ var formats = map[string]string{
 	"serve/redis.parseOptions":          "serve/redis/FuzzRequests",
 	"serve/redis.configSet":             "serve/redis/FuzzRequests",
 	"serve/redis.sizeOf":                "serve/redis/FuzzRequests",
+	"serve/redis.rateOf":                "serve/redis/FuzzRequests",
 	"serve/redis.scan":                  "serve/redis/FuzzRequests",
 	"shard/internal/rendezvous.receive": "shard/internal/rendezvous/FuzzFrames",
 	"shard/internal/rendezvous.examine": "shard/internal/rendezvous/FuzzStranger",

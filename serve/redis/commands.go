@@ -96,6 +96,21 @@ func init() { // some commands list all
 		{"pfadd", -2, write | grows, 1, 1, 1, pfadd},
 		{"pfcount", -2, 0, 1, -1, 1, pfcount},
 		{"pfmerge", -2, write | grows, 1, -1, 1, pfmerge},
+		{"bf.reserve", -4, write | grows, 1, 1, 1, bloomReserve},
+		{"bf.add", 3, write | grows, 1, 1, 1, bloomAdd},
+		{"bf.madd", -3, write | grows, 1, 1, 1, bloomAdd},
+		{"bf.exists", 3, 0, 1, 1, 1, bloomExists},
+		{"bf.mexists", -3, 0, 1, 1, 1, bloomExists},
+		{"bf.card", 2, 0, 1, 1, 1, bloomCard},
+		{"bf.info", -2, 0, 1, 1, 1, bloomInfo},
+		{"cf.reserve", -3, write | grows, 1, 1, 1, cuckooReserve},
+		{"cf.add", 3, write | grows, 1, 1, 1, cuckooAdd},
+		{"cf.addnx", 3, write | grows, 1, 1, 1, cuckooAdd},
+		{"cf.del", 3, write, 1, 1, 1, cuckooDelete},
+		{"cf.exists", 3, 0, 1, 1, 1, cuckooExists},
+		{"cf.mexists", -3, 0, 1, 1, 1, cuckooExists},
+		{"cf.count", 3, 0, 1, 1, 1, cuckooCount},
+		{"cf.info", 2, 0, 1, 1, 1, cuckooInfo},
 		{"multi", 1, direct, 0, 0, 0, multiBegin},
 		{"exec", 1, direct, 0, 0, 0, execute},
 		{"discard", 1, direct, 0, 0, 0, discard},
@@ -131,7 +146,8 @@ func init() { // some commands list all
 	}
 	for name, more := range map[string]func(c *session, args [][]byte) int64{
 		"append": appendNeeds, "setrange": setRangeNeeds, "setbit": setBitNeeds, "copy": copyNeeds,
-		"pfadd": sketchNeeds, "pfmerge": sketchNeeds,
+		"pfadd": sketchNeeds, "pfmerge": sketchNeeds, "bf.reserve": bloomNeeds, "cf.reserve": cuckooNeeds,
+		"bf.add": addNeeds, "bf.madd": addNeeds, "cf.add": addNeeds, "cf.addnx": addNeeds,
 	} {
 		commands[name].more = more
 	}

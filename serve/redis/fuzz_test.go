@@ -22,7 +22,10 @@ func FuzzRequests(f *testing.F) {
 		{"MULTI"}, {"SETRANGE", "a", "3", "x"}, {"WATCH", "a"}, {"EXEC"}, {"GETRANGE", "a", "0", "-1"}, {"SETBIT", "a", "9", "1"},
 		{"BITCOUNT", "a", "0", "-1", "BIT"}, {"INCRBYFLOAT", "a", "1.5e3"}, {"RENAME", "a", "b"}, {"COPY", "b", "a", "DB", "0"},
 		{"CONFIG", "SET", "maxmemory", "2mb"}, {"CLIENT", "REPLY", "SKIP"}, {"CLIENT", "KILL", "ID", "9"}, {"OBJECT", "ENCODING", "a"},
-		{"MEMORY", "USAGE", "a"}, {"COMMAND", "LIST", "FILTERBY", "PATTERN", "a*"}, {"DISCARD"}, {"RANDOMKEY"}} {
+		{"MEMORY", "USAGE", "a"}, {"COMMAND", "LIST", "FILTERBY", "PATTERN", "a*"}, {"DISCARD"}, {"RANDOMKEY"},
+		{"BF.RESERVE", "b", "0.1", "9", "EXPANSION", "2"}, {"BF.MADD", "b", "1", "2"}, {"BF.MEXISTS", "b", "1"}, {"BF.INFO", "b", "SIZE"},
+		{"BF.CARD", "b"}, {"CF.RESERVE", "c", "9", "EXPANSION", "2"}, {"CF.ADD", "c", "1"}, {"CF.DEL", "c", "1"}, {"CF.COUNT", "c", "1"},
+		{"CF.INFO", "c"}, {"GET", "b"}, {"COPY", "b", "d"}} {
 		f.Add(request(args...))
 		all = append(all, request(args...)...)
 	}

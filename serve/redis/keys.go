@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/warpmap/warpmap/internal/filters"
 	"github.com/warpmap/warpmap/internal/keyspace"
 	"github.com/warpmap/warpmap/internal/resp"
 )
@@ -146,35 +147,46 @@ type types int
 
 const (
 	texts types = 1 << iota
-	filters
+	blooms
+	cuckoos
+	every = texts | blooms | cuckoos
 )
 
-func (t types) has(filter bool) bool {
-	if filter {
-		return t&filters != 0
+func (t types) has(filter filters.Value) bool {
+	of := blooms
+	switch {
+	case filter == nil:
+		of = texts
+	case filter.IsCuckoo():
+		of = cuckoos
 	}
-	return t&texts != 0
+	return t&of != 0
 }
 
 func typesOf(name []byte) types {
-	if is(name, "STRING") {
+	switch {
+	case is(name, "STRING"):
 		return texts
+	case is(name, bloomType):
+		return blooms
+	case is(name, cuckooType):
+		return cuckoos
 	}
 	return 0
 }
 
 // keys answers with all keys that match, in no order.
 func keys(c *session, args [][]byte) {
-	c.list(0, everyKey, args[1], texts|filters)
+	c.list(0, everyKey, args[1], every)
 }
 
 // list appends the keys from a cursor on, behind their number, which is known when they are there.
 func (c *session) list(cursor uint64, n int, pattern []byte, wanted types) (next uint64) {
-	every := string(pattern) == "*"
+	all := string(pattern) == "*"
 	found, over := 0, false
 	c.scratch = c.scratch[:0]
-	next = c.s.space.Scan(cursor, n, c.now, c.held, func(key []byte, filter bool) {
-		if over = over || len(c.scratch) > c.s.o.Output; wanted.has(filter) && !over && (every || match(pattern, key)) {
+	next = c.s.space.Scan(cursor, n, c.now, c.held, func(key, filter []byte) {
+		if over = over || len(c.scratch) > c.s.o.Output; wanted.has(filter) && !over && (all || match(pattern, key)) {
 			c.scratch = resp.AppendBulk(c.scratch, key)
 			found++
 		}
@@ -197,7 +209,7 @@ func scan(c *session, args [][]byte) {
 		c.err("ERR invalid cursor")
 		return
 	}
-	n, pattern, wanted := int64(10), []byte("*"), texts|filters
+	n, pattern, wanted := int64(10), []byte("*"), every
 	for i := 2; i < len(args); i += 2 {
 		switch more := i+1 < len(args); {
 		case more && is(args[i], "COUNT"):

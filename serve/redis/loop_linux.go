@@ -202,7 +202,8 @@ func (l *loop) run() error {
 			if p.waiting && !p.wrote { // else it waits for the log, too
 				l.send(p)
 			}
-			if ready && !p.gone && !p.more && !ended && (!p.waiting || l.readsOn(p)) { // else its turn comes, or no more
+			// Else its turn comes by itself, or no more.
+			if ready && !p.gone && !p.more && !ended && (!p.waiting || l.readsOn(p)) {
 				l.read(p, now)
 			}
 		}

@@ -22,12 +22,15 @@ func TestWatch(t *testing.T) {
 			{"SET", "k", "v"}, {"APPEND", "k", "x"}, {"SETRANGE", "k", "0", "y"}, {"DEL", "k"}, {"EXPIRE", "k", "100"},
 			{"PERSIST", "t"}, {"RENAME", "k", "l"}, {"RENAME", "t", "k"}, {"COPY", "t", "k", "REPLACE"}, {"GETDEL", "k"},
 			{"FLUSHALL"}, {"MSET", "k", "1", "l", "2"}, {"PFADD", "h", "x"}, {"PEXPIRE", "k", "1"},
+			{"BF.ADD", "f", "2"}, {"CF.DEL", "g", "1"},
 		} {
 			b.do("FLUSHALL")
 			b.do("MSET", "k", "v", "t", "v")
 			b.do("EXPIRE", "t", "1000")
 			b.do("PFADD", "h", "y")
-			a.want("+OK\r\n", "WATCH", "k", "t", "h", "none")
+			b.do("BF.ADD", "f", "1")
+			b.do("CF.ADD", "g", "1")
+			a.want("+OK\r\n", "WATCH", "k", "t", "h", "f", "g", "none")
 			a.want("+OK\r\n", "WATCH", "t")
 			if change[0] == "PEXPIRE" { // that it expires is a change, too
 				a.do("UNWATCH")
