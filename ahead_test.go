@@ -108,16 +108,16 @@ func TestCompileAheadShard(t *testing.T) {
 
 // largeSources are embedded, for test binaries that run far from the sources.
 //
-//go:embed */stretch*.cu */staged.cu
+//go:embed */stretch*.cu */staged.cu */panes.cu
 var largeSources embed.FS
 
 var entryPoint = regexp.MustCompile(`(?m)^WARPMAP_KERNEL(?:_RESIDENT)?\((\w+),`)
 
-// largeKernels are the kernels of the sources for large batches, by the source's text, as "family/source kernel".
+// largeKernels are the kernels of the sources for large batches, and for tables that do not lie in one piece, by the source's text, as "family/source kernel".
 func largeKernels(t *testing.T) map[string][]string {
 	t.Helper()
 	kernels := map[string][]string{}
-	for _, pattern := range []string{"*/stretch*.cu", "*/staged.cu"} {
+	for _, pattern := range []string{"*/stretch*.cu", "*/staged.cu", "*/panes.cu"} {
 		paths, err := fs.Glob(largeSources, pattern)
 		if err != nil || len(paths) == 0 {
 			t.Fatalf("%s: %q, %v", pattern, paths, err)
@@ -138,7 +138,7 @@ func largeKernels(t *testing.T) map[string][]string {
 	return kernels
 }
 
-// Each table's kernels for large batches are compiled ahead, though nothing runs there that would bring it to need all of
+// Each table's kernels for large batches, and for what device memory has no room for, are compiled ahead, though nothing runs there that would bring it to need all of
 // them. Which kernels the compiler is asked for is what counts: their text is left out, for it would take minutes.
 func TestCompileAheadForLargeBatches(t *testing.T) {
 	kernels := largeKernels(t)
@@ -166,7 +166,7 @@ func TestCompileAheadForLargeBatches(t *testing.T) {
 		return func() {}
 	}
 	t.Cleanup(func() { planted.Text, witness.Compiles = nil, nil })
-	single := []string{"stretch.cu", "staged.cu"}
+	single := []string{"stretch.cu", "staged.cu", "panes.cu"}
 	for kind, files := range map[table.Kind][]string{
 		table.KindMap: single, table.KindSet: single, table.KindCounter: single,
 		table.KindMultiMap: {"stretch_multi.cu"}, table.KindBucketList: {"stretch_list.cu"}, table.KindMultiBucket: nil,

@@ -81,6 +81,36 @@ func TestBatcher(t *testing.T) {
 	})
 }
 
+// A cache has a Batcher as a map has one. This one has so much room that it lets nothing go.
+func TestBatcherOfCache(t *testing.T) {
+	for _, name := range []string{"cpu", "cuda:0"} {
+		t.Run(name, func(t *testing.T) {
+			c, err := warpmap.NewCache[uint32, uint32](open(t, name), warpmap.CacheOptions{Capacity: 4000, Seed: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			b, err := warpmap.NewBatcher(c, warpmap.BatcherOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer b.Close()
+			var all sync.WaitGroup
+			for g := range uint32(4) {
+				all.Go(func() {
+					if err := batcherStory(t.Context(), b, g, map[uint32]uint32{}); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			all.Wait()
+			if err := c.Check(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // batcherStory does requests of one key to more than a batch's, of keys that are the goroutine's own.
 func batcherStory(ctx context.Context, b *table.Batcher[uint32, uint32], own uint32, model map[uint32]uint32) error {
 	rng := rand.New(rand.NewPCG(uint64(own), 1))

@@ -194,8 +194,13 @@ type Batcher[K, V any] = table.Batcher[K, V]
 // BatcherOptions say how a Batcher forms its batches. The zero value is good.
 type BatcherOptions = table.BatcherOptions
 
-// NewBatcher makes a Batcher over a map. The caller closes the map, after the Batcher. Errors: options out of range.
-func NewBatcher[K, V any](m Map[K, V], o BatcherOptions) (*Batcher[K, V], error) {
+// NewBatcher makes a Batcher over a Map or a Cache. The caller closes that, after the Batcher. Errors: options out of
+// range.
+func NewBatcher[K, V any](m interface {
+	Find(keys []K, values []V, found []bool) error
+	Insert(keys []K, values []V) error
+	Delete(keys []K, deleted []bool) (int, error)
+}, o BatcherOptions) (*Batcher[K, V], error) {
 	return table.NewBatcher(m, o)
 }
 

@@ -305,9 +305,29 @@ func (c *core) keep(wrong error) error {
 	return c.frame.Writing(nil, c.lower)
 }
 
+// uncaptured refuses look-ups that would go into a CUDA graph and be wrong there: each run of the graph would have the
+// time and the number of the batch that were when it was captured. So pairs would not end, and what was used now would
+// count as used long ago.
+func (c *core) uncaptured(st *device.Stream, quiet uint64) error {
+	if !c.cfg.expires && (quiet != 0 || c.cfg.policy != LRU && c.opts.Score == "") {
+		return nil
+	}
+	if captured, err := st.Capturing(); err != nil || !captured {
+		return err
+	}
+	if c.cfg.expires {
+		return fmt.Errorf("cache: %w: a look-up of a cache whose pairs end has the time in it", device.ErrCapturing)
+	}
+	return fmt.Errorf("cache: %w: a look-up that touches has the number of its batch in it (want FindQuietOn)",
+		device.ErrCapturing)
+}
+
 // finding queues look-ups.
 func (c *core) finding(quiet uint64) func(*device.Stream, frame.Rows) error {
 	return func(st *device.Stream, b frame.Rows) error {
+		if err := c.uncaptured(st, quiet); err != nil {
+			return err
+		}
 		p := findParams{Table: c.t, Keys: b.Keys, Values: b.Values, Found: b.Flags, N: uint64(b.N), Quiet: quiet,
 			Time: c.time()}
 		if quiet == 0 {

@@ -222,7 +222,11 @@ func (m *Cache[K, V]) Find(keys []K, values []V, found []bool) error {
 	return frame.Find(&m.core.frame, keys, values, found, m.core.finding(0))
 }
 
-// FindOn does what Find does, with device slices. It queues its work and returns.
+// FindOn does what Find does, with device slices. It queues its work and returns. Errors: also device.ErrCapturing on a
+// stream that is captured into a CUDA graph, because each run of the graph would have the time of its making: of a cache
+// whose pairs end, and of one whose look-ups touch pairs by the number of a batch (LRU, and a Score). FindQuietOn of a
+// cache whose pairs do not end may be captured, and so may FindOn by LFU and Aged, which then age by other batches
+// alone.
 func (m *Cache[K, V]) FindOn(st *device.Stream, keys device.Slice[K], values device.Slice[V],
 	found device.Slice[bool]) error {
 	if err := m.core.keep(family.CheckNamedOn("values found", m.core.frame.Device, st, keys, frame.Optional(values),
@@ -237,7 +241,7 @@ func (m *Cache[K, V]) FindQuiet(keys []K, values []V, found []bool) error {
 	return frame.Find(&m.core.frame, keys, values, found, m.core.finding(1))
 }
 
-// FindQuietOn does what FindQuiet does, with device slices. It queues its work and returns.
+// FindQuietOn does what FindQuiet does, with device slices. It queues its work and returns. See FindOn.
 func (m *Cache[K, V]) FindQuietOn(st *device.Stream, keys device.Slice[K], values device.Slice[V],
 	found device.Slice[bool]) error {
 	return frame.FindOn(&m.core.frame, st, keys, values, found, m.core.finding(1))

@@ -142,6 +142,21 @@ func refusals(t testing.TB, err error) []int {
 	return full.Positions
 }
 
+// Filters take keys beyond the load that they are made for: an insert looks far for room. With a quarter of the looks,
+// some of these keys find none with tags of 8 bits.
+func TestLoadHasSlack(t *testing.T) {
+	d := openCPU(t)
+	for _, tag := range []int{8, 12, 16} {
+		const n = 2_000_000
+		f := newFilter[uint64](t, d, Options{FilterOptions: table.FilterOptions{Capacity: n, Seed: 7}, TagBits: tag})
+		keys := randomKeys(1, int(f.filter.slots()*975/1000))
+		if refused := refusals(t, f.Insert(keys)); len(refused) > 0 {
+			t.Errorf("tags of %d bits: %d of %d keys found no room in %d slots", tag, len(refused), len(keys),
+				f.filter.slots())
+		}
+	}
+}
+
 // Filters of all widths take keys up to the load that they are made for, in windows of which none is fuller than it can
 // be; keys that are in are found, and others as often as Stats says, which is no more than the options allow.
 func TestLoad(t *testing.T) {

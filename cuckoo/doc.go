@@ -47,9 +47,9 @@
 //
 // A lane that finds both buckets full looks at the other bucket of each of their tags, in turn. Where one has room, its
 // tag moves there, and the new tag takes its slot. If all are full, it follows chains of up to 4 tags, each in the
-// other bucket of the one before, for 256 buckets in all, and moves those of the first chain that ends in a bucket with
-// room. Nothing is moved before a place is found, so a key that is refused has changed nothing but a mark. Filters of
-// all widths took all keys up to a load of 0.96 in the simulation, and are made for 0.95.
+// other bucket of the one before, for 1,024 buckets in all, and moves those of the first chain that ends in a bucket
+// with room. Nothing is moved before a place is found, so a key that is refused has changed nothing but a mark. Filters
+// are made for a load of 0.95. Those of all widths take all keys up to 0.975 and more.
 //
 // A key that is put in twice is there twice. One key has room as often as two buckets have slots: 14, 20 or 30 times.
 // More of it is refused, and no other key is harmed.

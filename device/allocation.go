@@ -89,7 +89,7 @@ func (d *Device) claim(bytes int64) error {
 	defer d.liveMu.Unlock()
 	if d.cfg.memory > 0 {
 		if err := d.settle(bytes); err != nil {
-			return err
+			return asCall(err)
 		}
 		if room := max(0, d.cfg.memory-d.used); bytes > room {
 			return &OutOfMemoryError{d.infos.Name, bytes, room}
@@ -136,7 +136,7 @@ func (a *allocation) take(from origin) error {
 		defer d.liveMu.Unlock()
 		if err != nil {
 			d.used -= a.bytes
-			return err
+			return asCall(err)
 		}
 		d.live[a] = struct{}{}
 		return nil
@@ -217,9 +217,15 @@ func (a *allocation) freeAfter(streams []*Stream) error {
 				return err
 			}
 		}
-		err = d.b.freeAfter(a.addr, a.pooled, raw, passed)
+		if err = d.b.freeAfter(a.addr, a.pooled, raw, passed); err != nil { // Live goes on to tell of it, and Close frees it
+			if passed != 0 {
+				d.b.freeEvent(passed)
+			}
+			a.freed.Store(false)
+			return err
+		}
 		a.forget(passed)
-		return err
+		return nil
 	}, of...)
 }
 

@@ -338,40 +338,51 @@ func (g *gpu) allocPooled(bytes int64) (addr uint64, pooled bool, err error) {
 			if addr, e = g.drv.MemAllocFromPoolAsync(uint64(bytes), h, g.pool.allocs); e != nil {
 				return e
 			}
-			return g.drv.StreamSynchronize(g.pool.allocs)
+			if e = g.drv.StreamSynchronize(g.pool.allocs); e != nil {
+				g.drv.MemFreeAsync(addr, g.pool.allocs) // nobody has it
+			}
+			return e
 		})
 	})
 	return addr, pooled, err
 }
 
-// freeAfter waits only where the memory is not of the pool. That of several streams waits for them on a stream of its own, so that none of
-// them waits for another.
+// freeAfter waits only where the memory is not of the pool, or a call is refused that would free it without a wait.
 func (g *gpu) freeAfter(addr uint64, pooled bool, streams []uintptr, passed uintptr) error {
 	return g.in(func() error {
-		if !pooled {
-			for _, st := range streams {
-				if err := g.drv.StreamSynchronize(st); err != nil {
-					return err
-				}
+		if pooled {
+			on, err := g.behind(streams)
+			if err == nil {
+				err = g.drv.MemFreeAsync(addr, on)
 			}
-			return g.drv.MemFree(addr)
-		}
-		on := g.pool.frees
-		if len(streams) == 1 {
-			on = streams[0]
-		} else {
-			for _, st := range streams {
-				if err := g.follow(on, st); err != nil {
-					return err
+			if err == nil {
+				if passed != 0 && g.drv.EventRecord(passed, on) != nil { // an event without a record has passed: so has the stream then
+					g.drv.StreamSynchronize(on)
 				}
+				return nil
 			}
 		}
-		err := g.drv.MemFreeAsync(addr, on)
-		if err == nil && passed != 0 {
-			err = g.drv.EventRecord(passed, on)
+		for _, st := range streams {
+			if err := g.drv.StreamSynchronize(st); err != nil {
+				return err
+			}
 		}
-		return err
+		return g.drv.MemFree(addr)
 	})
+}
+
+// behind is a stream whose later work comes behind what is on all of these now: the only one, or else a stream of its own, so that
+// none of them waits for another.
+func (g *gpu) behind(streams []uintptr) (uintptr, error) {
+	if len(streams) == 1 {
+		return streams[0], nil
+	}
+	for _, st := range streams {
+		if err := g.follow(g.pool.frees, st); err != nil {
+			return 0, err
+		}
+	}
+	return g.pool.frees, nil
 }
 
 // reserve wants the GPU to have virtual memory management, and the driver to know it: from CUDA 10.2 on.

@@ -289,6 +289,85 @@ func TestCUDAOutOfMemory(t *testing.T) {
 	f.NoLeaks()
 }
 
+// Memory that is given back behind streams is given back, too, where the driver refuses a call by which that goes
+// without a wait; and it is not given back while the streams may be using it. Where nothing can be done, the error says
+// so, the memory is still among what lives, and Close frees it.
+func TestCUDAFreeAfterRefused(t *testing.T) {
+	for _, bounded := range []bool{false, true} {
+		for _, kind := range []string{"refused records", "refused frees", "refused waits"} {
+			for _, streams := range []int{1, 2} {
+				t.Run(fmt.Sprintf("%s/streams=%d/bounded=%t", kind, streams, bounded), func(t *testing.T) {
+					f, opt := fake(t)
+					opts := []device.Option{opt}
+					if bounded {
+						opts = append(opts, device.WithMemory(1<<16))
+					}
+					d, err := device.Open("cuda:1", opts...)
+					must(t, err)
+					var of []*device.Stream
+					for range streams {
+						st, err := d.NewStream()
+						must(t, err)
+						of = append(of, st)
+					}
+					work, err := d.NewEvent()
+					must(t, err)
+					s, err := device.MakePooled[byte](d, 1<<15)
+					must(t, err)
+					f.Set("hold", 1) // from here on the streams stand still
+					must(t, work.Record(of[0]))
+					f.Set(kind, 1)
+					if kind == "refused waits" { // and what has no need of a wait
+						f.Set("refused frees", 1)
+					}
+					err = s.FreeAfter(of...)
+					if kind == "refused waits" {
+						if live := d.Live(); err == nil || errors.Is(err, device.ErrFreed) || len(live) != 1 || f.Get("allocs") != 1 {
+							t.Errorf("%v; %v lives, %d pieces", err, live, f.Get("allocs"))
+						}
+					} else {
+						if live := d.Live(); err != nil || len(live) > 0 {
+							t.Errorf("%v; %v lives", err, live)
+						}
+						if f.Get("hold") == 1 && f.Get("allocs") != 1 {
+							t.Error("the memory is given back while a stream may be using it")
+						}
+						if bounded { // all of it can be had again
+							again, err := device.MakePooled[byte](d, 1<<16)
+							must(t, err)
+							must(t, again.FreeAfter(of...))
+						}
+					}
+					must(t, d.Close())
+					f.NoLeaks()
+				})
+			}
+		}
+	}
+}
+
+// An allocation that is refused for another reason than short memory is a call that was refused.
+func TestCUDAAllocationRefused(t *testing.T) {
+	f, d := openFake(t)
+	for what, alloc := range map[string]func() error{
+		"Make":       func() error { _, err := device.Make[byte](d, 100); return err },
+		"MakePooled": func() error { _, err := device.MakePooled[byte](d, 100); return err },
+		"MakeHost":   func() error { _, err := device.MakeHost[byte](d, 100); return err },
+	} {
+		f.Set("refused memory", 1)
+		if err := alloc(); !errors.As(err, new(*device.CallError)) || device.IsOutOfMemory(err) {
+			t.Errorf("%s: %v, want a call that was refused", what, err)
+		}
+		must(t, alloc())
+	}
+	f.Set("refused waits", 1)
+	if _, err := device.MakePooled[byte](d, 100); !errors.As(err, new(*device.CallError)) || f.Get("allocs") != 2 {
+		t.Errorf("%v; of 2 allocations there are %d", err, f.Get("allocs"))
+	}
+	must(t, d.Close())
+	f.NoLeaks()
+}
+
 func TestCUDAFault(t *testing.T) {
 	f, opt := fake(t)
 	for _, code := range []int64{700, 715, 716, 717, 718, 719, 710, 714, 702, 214} {

@@ -85,7 +85,8 @@ func (e *FaultError) Error() string {
 }
 
 // CallError says that the driver, or the system, refused a call that was to put work on a stream or to wait for it, such
-// as a launch for which it had no memory of its own. Nothing of that call is done, and the device goes on.
+// as a launch for which it had no memory of its own; or an allocation for another reason than short memory. Nothing of
+// that call is done, and the device goes on.
 type CallError struct {
 	Err error // what the driver said
 	// Broken says that the call was in the middle of a change to a table, of which nobody knows now what it holds, or

@@ -55,7 +55,13 @@ func (d *Device) call(site faults.Site, bytes int64, make func() error) error {
 	if err == nil {
 		err = make()
 	}
-	if err == nil || IsOutOfMemory(err) || errors.As(err, new(*FaultError)) {
+	return asCall(err)
+}
+
+// asCall makes a CallError of an error of the back end that is of none of the kinds with a meaning of their own.
+func asCall(err error) error {
+	if err == nil || IsOutOfMemory(err) || errors.As(err, new(*FaultError)) || errors.As(err, new(*CallError)) ||
+		errors.Is(err, errors.ErrUnsupported) {
 		return err
 	}
 	return &CallError{Err: err}

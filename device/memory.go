@@ -360,7 +360,7 @@ func (a *allocation) takeHost(mapped bool) error {
 			return err
 		}
 		if a.host, a.addr, err = d.b.allocHost(max(a.bytes, 16), mapped); err != nil {
-			return err
+			return asCall(err)
 		}
 		d.liveMu.Lock()
 		defer d.liveMu.Unlock()

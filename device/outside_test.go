@@ -9,9 +9,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/warpmap/warpmap"
+	"github.com/warpmap/warpmap/cache"
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/dl"
 	"github.com/warpmap/warpmap/internal/frame"
@@ -322,6 +324,56 @@ func TestCaptureOfFind(t *testing.T) {
 				must(t, s.Free())
 			}
 		})
+	}
+}
+
+// A cache's look-up is captured where it is right in each run of the graph, and refused where it has a time in it.
+func TestCaptureOfCache(t *testing.T) {
+	d := openGPU(t)
+	x := driverOf(t, d)
+	dk, err := device.From(d, []uint32{1, 2, 3})
+	must(t, err)
+	dv, err := device.Make[uint32](d, 3)
+	must(t, err)
+	defer func() { must(t, errors.Join(dk.Free(), dv.Free())) }()
+	for _, c := range []struct {
+		o                 warpmap.CacheOptions
+		touching, quietly bool // are captured
+	}{
+		{warpmap.CacheOptions{}, false, true},
+		{warpmap.CacheOptions{Policy: cache.LFU}, true, true},
+		{warpmap.CacheOptions{TimeToLive: time.Hour}, false, false},
+		{warpmap.CacheOptions{Policy: cache.Scored, Score: "time"}, false, true},
+	} {
+		c.o.Capacity = 1000
+		m, err := warpmap.NewCache[uint32, uint32](d, c.o)
+		must(t, err)
+		owner, err := d.NewStream()
+		must(t, err)
+		st, err := device.StreamOf(d, owner.Handle())
+		must(t, err)
+		must(t, m.Insert([]uint32{1, 2, 3}, []uint32{10, 20, 30}))
+		must(t, m.FindOn(st, dk, dv, device.Slice[bool]{})) // has all that it needs compiled
+		must(t, st.Sync())
+		graph, result := x.capture(st, func() {
+			for i, err := range []error{m.FindOn(st, dk, dv, device.Slice[bool]{}),
+				m.FindQuietOn(st, dk, dv, device.Slice[bool]{})} {
+				want := []bool{c.touching, c.quietly}[i]
+				if want != (err == nil) || !want && !errors.Is(err, device.ErrCapturing) {
+					t.Errorf("%+v: look-up %d is captured: %t: %v", c.o, i, want, err)
+				}
+			}
+		})
+		if result != 0 {
+			t.Fatalf("the capture ended with CUresult %d", result)
+		}
+		must(t, m.Insert([]uint32{1, 2, 3}, []uint32{11, 21, 31}))
+		must(t, d.Stream().Sync())
+		x.ok("cuGraphLaunch", graph, st.Handle())
+		if got, err := dv.Host(st); err != nil || c.quietly && !slices.Equal(got, []uint32{11, 21, 31}) {
+			t.Errorf("%+v: %v, %v", c.o, got, err)
+		}
+		must(t, errors.Join(st.Close(), owner.Close(), m.Close()))
 	}
 }
 

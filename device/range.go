@@ -36,7 +36,7 @@ func Reserve(d *Device, bytes int64) (*Range, error) {
 	a.ranged, a.release = &ranged{}, a.giveBack
 	err = d.do(func() (err error) {
 		if a.addr, a.ranged.granule, err = d.b.reserve(bytes); err != nil {
-			return err
+			return asCall(err)
 		}
 		a.ranged.reserved = bytes
 		d.liveMu.Lock()
@@ -92,7 +92,7 @@ func (r *Range) Resize(bytes int64) error {
 		memory, err := d.b.back(a.addr+uint64(a.bytes), more)
 		if err != nil {
 			d.unclaim(more, a, 0)
-			return err
+			return asCall(err)
 		}
 		g.parts = append(g.parts, part{more, memory})
 		d.unclaim(0, a, more)

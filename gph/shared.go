@@ -198,10 +198,10 @@ func (s *sharedIndex) free() error {
 	if s.scratch.Len() == 0 {
 		return nil
 	}
-	err := s.order.Idle()
+	busy, err := s.order.Idle()
 	mem := s.scratch
 	s.scratch = device.Slice[byte]{}
-	return errors.Join(err, mem.FreeAfter())
+	return errors.Join(err, mem.FreeAfter(busy...))
 }
 
 func (i Index) check() error {

@@ -397,7 +397,10 @@ func FuzzJSONL(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte, size byte) {
 		testenv.Bounded(t, len(text), func() {
 			defer func(was int) { textBlock = was }(textBlock)
-			head, err := openJSON(bytesSource(text), nil)
+			if err := jsonAgrees(text); err != nil {
+				t.Error(err)
+			}
+			head, err := openJSON(bytesSource(text), nil, nil)
 			if err != nil {
 				if strings.Contains(err.Error(), "\n") {
 					t.Errorf("an error that is no line: %q", err)
@@ -412,7 +415,7 @@ func FuzzJSONL(f *testing.F) {
 			}
 			textBatches(t, head, types) // what is inferred can be read
 			textBlock = 1 + int(size)
-			file, err := openJSON(bytesSource(text), allText(names))
+			file, err := openJSON(bytesSource(text), allText(names), nil)
 			if err != nil {
 				t.Fatalf("%q in blocks of %d: %v", text, 1+int(size), err)
 			}

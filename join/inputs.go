@@ -314,7 +314,10 @@ func (r *Reader) openText(f *os.File, format Format, text TextOptions) error {
 		text.key = nil // nobody knows how much it is
 	}
 	if format == JSONL {
-		r.text, err = openJSON(src, text.Types)
+		if !text.alone {
+			text.key = nil
+		}
+		r.text, err = openJSON(src, text.Types, text.key)
 	} else {
 		r.text, err = openCSV(src, text.dialect(format), text.Types, text.key)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -15,8 +16,14 @@ import (
 )
 
 // openJSON reads JSON lines to their end and finds the columns, what made each its type where none is given, and the
-// number of rows.
-func openJSON(src textSource, given Types) (*textFile, error) {
+// number of rows. Where alone is set, it says which columns are wanted, and a glance at the first rows is enough: all
+// others are text, and the number of rows is unknown.
+func openJSON(src textSource, given Types, alone func(name string) bool) (*textFile, error) {
+	if alone != nil {
+		if f, err := glanceJSON(src, given, alone); f != nil || err != nil {
+			return f, err
+		}
+	}
 	in, err := src()
 	if err != nil {
 		return nil, err
@@ -49,9 +56,16 @@ func openJSON(src textSource, given Types) (*textFile, error) {
 		lines += b.lines
 		f.rows += int64(b.rows)
 	}
-	names, fixed := make([]string, len(f.columns)), make([]bool, len(f.columns))
+	f.readJSON(src, nil)
+	return f, nil
+}
+
+// readJSON has the file read its columns, which are all that it may have unless allowed tells what values of each may be:
+// see csvFile.
+func (f *textFile) readJSON(src textSource, allowed []int) {
+	names, given := make([]string, len(f.columns)), make([]bool, len(f.columns))
 	for i, c := range f.columns {
-		names[i], fixed[i] = c.name, c.given != nil
+		names[i], given[i] = c.name, c.given != nil
 	}
 	f.read = func(types []arrow.DataType, schema *arrow.Schema) (next func() (arrow.RecordBatch, error), stop func(),
 		err error) {
@@ -59,9 +73,59 @@ func openJSON(src textSource, given Types) (*textFile, error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		block, end := jsonBlocks(in, func(b []byte) (*textBatch, error) { return jsonColumns(b, names, types, fixed) })
+		block, end := jsonBlocks(in, func(b []byte) (*textBatch, error) {
+			return jsonColumns(b, names, types, given, allowed)
+		})
 		return records(schema, 0, block), func() { end(); in.Close() }, nil
 	}
+}
+
+// glanceJSON makes a file by its first rows. It gives none if that is not enough: if those are all, if a column that is
+// wanted has no value there, or one whose type is given is not there, or if something is wrong with them.
+func glanceJSON(src textSource, given Types, wanted func(name string) bool) (*textFile, error) {
+	in, err := src()
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	b := make([]byte, textBlock)
+	if _, err := readTo(in, b); err != nil {
+		return nil, nil
+	}
+	b = b[:bytes.LastIndexByte(b, '\n')+1]
+	some, err := jsonClasses(b)
+	if err != nil || some.rows == 0 {
+		return nil, nil
+	}
+	f := &textFile{rows: -1, rowBytes: float64(len(b)) / float64(some.rows)}
+	for _, name := range some.names {
+		f.columns = append(f.columns, textColumn{name: name, given: given[name]})
+	}
+	for _, s := range some.sightings {
+		f.columns[s.column].see(s, 0)
+	}
+	allowed, enough := make([]int, len(f.columns)), false
+	for name := range given {
+		if !slices.Contains(some.names, name) {
+			return nil, nil
+		}
+	}
+	for i, c := range f.columns {
+		switch {
+		case !wanted(c.name):
+			f.columns[i].seen |= csvText
+			continue
+		case c.given == nil && c.seen == 0:
+			return nil, nil
+		case c.given == nil:
+			allowed[i] = alike(c.seen)
+		}
+		enough = true
+	}
+	if !enough {
+		return nil, nil
+	}
+	f.readJSON(src, allowed)
 	return f, nil
 }
 
@@ -70,100 +134,13 @@ func jsonBlocks(in io.Reader, work func(b []byte) (*textBatch, error)) (next fun
 		return blocks(in, func(b []byte) int { return bytes.LastIndexByte(b, '\n') + 1 }, send)
 	}, func(s textPart) (*textBatch, error) {
 		b := s.records
+		defer spare(s.room)
 		out, err := work(b)
 		if err == nil {
 			out.lines = int64(bytes.Count(b, []byte{'\n'}))
 		}
 		return out, err
 	})
-}
-
-// eachMember calls member with the members of the objects in b, one a line, and their row.
-func eachMember(b []byte, member func(row int, name, value []byte, place int) error) (rows int, err error) {
-	d := jsontext.NewDecoder(bytes.NewReader(nil))
-	for from := 0; from < len(b); {
-		to := len(b)
-		if i := bytes.IndexByte(b[from:], '\n'); i >= 0 {
-			to = from + i
-		}
-		line := bytes.TrimPrefix(b[from:to], bom)
-		if len(bytes.Trim(line, " \t\r")) > 0 {
-			d.Reset(bytes.NewBuffer(line))
-			if err := object(d, func(name, value []byte) error { return member(rows, name, value, from) }); err != nil {
-				return rows, at(b, from, err)
-			}
-			rows++
-		}
-		from = to + 1
-	}
-	return rows, nil
-}
-
-// object reads a line.
-func object(d *jsontext.Decoder, member func(name, value []byte) error) error {
-	t, err := d.ReadToken()
-	if err != nil {
-		return plainly(err)
-	}
-	if t.Kind() == '[' {
-		return errors.New("an array, where each line should be an object: jq -c '.[]' makes such lines of an array")
-	}
-	if t.Kind() != '{' {
-		return fmt.Errorf("%s, where each line should be an object", t)
-	}
-	var name []byte
-	for d.PeekKind() == '"' {
-		v, err := d.ReadValue()
-		if err != nil {
-			return plainly(err)
-		}
-		name = append(name[:0], v...)
-		if v, err = d.ReadValue(); err != nil {
-			return plainly(err)
-		}
-		if err := member(name, v); err != nil {
-			return err
-		}
-	}
-	if _, err := d.ReadToken(); err != nil {
-		return plainly(err)
-	}
-	if _, err := d.ReadToken(); err == nil {
-		return errors.New("more than one value in a line")
-	} else if err != io.EOF {
-		return plainly(err)
-	}
-	return nil
-}
-
-// plainly is what a decoder says of a line, without what it says of itself.
-func plainly(err error) error {
-	var s *jsontext.SyntacticError
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return errors.New("not JSON: the line ends before the object does")
-	} else if errors.As(err, &s) {
-		return fmt.Errorf("not JSON: %w, behind %d bytes", s.Err, s.ByteOffset)
-	}
-	return err
-}
-
-// members finds the columns of names, whatever the escapes that they are written with.
-type members struct {
-	raw   map[string]int // by the name as it is written
-	place func(name string) int
-}
-
-func (m *members) of(name []byte) (int, error) {
-	if i, ok := m.raw[string(name)]; ok {
-		return i, nil
-	}
-	text, err := jsontext.AppendUnquote(nil, name)
-	if err != nil {
-		return 0, err
-	}
-	i := m.place(string(text))
-	m.raw[string(name)] = i
-	return i, nil
 }
 
 // jsonClass says what a value is.
@@ -194,21 +171,14 @@ func parsesSpecial(f []byte) bool {
 func jsonClasses(b []byte) (*textBatch, error) {
 	out := &textBatch{}
 	var seen []int
-	at := &members{map[string]int{}, nil}
-	places := map[string]int{}
-	at.place = func(name string) int {
-		if i, ok := places[name]; ok {
-			return i
-		}
-		places[name] = len(seen)
+	scan := newJSONScan(func(name string) (int, error) {
 		out.names, seen = append(out.names, name), append(seen, 0)
-		return len(seen) - 1
-	}
+		return len(seen) - 1, nil
+	})
 	var text []byte
-	rows, err := eachMember(b, func(_ int, name, value []byte, place int) (err error) {
-		c, err := at.of(name)
-		if err != nil || value[0] == 'n' || seen[c]&csvText != 0 {
-			return err
+	rows, err := scan.each(b, func(_, c int, value []byte, place int) (err error) {
+		if value[0] == 'n' || seen[c]&csvText != 0 {
+			return nil
 		}
 		if text, err = textOf(text[:0], value); err != nil {
 			return err
@@ -233,33 +203,35 @@ func textOf(to, value []byte) ([]byte, error) {
 }
 
 // jsonColumns makes columns of a block's values, as if they were the fields of CSV. given tells whose type was given.
-func jsonColumns(b []byte, names []string, types []arrow.DataType, given []bool) (*textBatch, error) {
-	known := map[string]int{}
+// allowed, where it is not nil, tells what other values may be, by column; 0 is anything.
+func jsonColumns(b []byte, names []string, types []arrow.DataType, given []bool, allowed []int) (*textBatch, error) {
+	known, wanted := map[string]int{}, []int{}
 	for i, name := range names {
-		known[name] = i
-	}
-	at := &members{map[string]int{}, func(name string) int {
-		if i, ok := known[name]; ok {
-			return i
+		if known[name] = -1; types[i] != nil {
+			known[name] = len(wanted)
+			wanted = append(wanted, i)
 		}
-		return -1
-	}}
+	}
+	scan := newJSONScan(func(name string) (int, error) {
+		c, ok := known[name]
+		if !ok && allowed == nil {
+			return 0, fmt.Errorf("a member %q that was not there: the file changed while it was read", name)
+		}
+		if !ok {
+			c = -1
+		}
+		return c, nil
+	})
 	t := tokens.Get().(*csvTokens)
 	defer tokens.Put(t)
-	t.b, t.dialect = make([]byte, 0, len(b)), dialect{}
-	t.empty(len(names))
-	rows, err := eachMember(b, func(row int, name, value []byte, _ int) error {
-		t.upTo(row + 1)
-		c, err := at.of(name)
-		if err != nil {
-			return err
-		}
-		if c < 0 {
-			return fmt.Errorf("a member %s that was not there: the file changed while it was read", name)
-		}
-		if types[c] == nil || value[0] == 'n' {
+	t.b, t.dialect = grab[byte](len(b))[:0], dialect{}
+	defer func() { spare(t.b) }()
+	t.empty(len(wanted))
+	rows, err := scan.each(b, func(row, at int, value []byte, _ int) (err error) {
+		if value[0] == 'n' {
 			return nil
 		}
+		t.upTo(row + 1)
 		start := len(t.b)
 		if t.b, err = textOf(t.b, value); err != nil {
 			return err
@@ -267,7 +239,13 @@ func jsonColumns(b []byte, names []string, types []arrow.DataType, given []bool)
 		if len(t.b) > math.MaxInt32 {
 			return errTooBig
 		}
-		t.starts[row*t.n+c], t.ends[row*t.n+c] = uint32(start)|csvQuoted, uint32(len(t.b))
+		if c := wanted[at]; allowed != nil && allowed[c] != 0 && allowed[c]&csvText == 0 {
+			if text := t.b[start:]; jsonClass(value, text)&^allowed[c] != 0 {
+				return fmt.Errorf("column %q: %q is no %s, as in the first rows: name the type (--types)", names[c],
+					text[:min(len(text), 100)], types[c])
+			}
+		}
+		t.starts[row*t.n+at], t.ends[row*t.n+at] = uint32(start)|csvQuoted, uint32(len(t.b))
 		return nil
 	})
 	if err != nil {
@@ -275,11 +253,8 @@ func jsonColumns(b []byte, names []string, types []arrow.DataType, given []bool)
 	}
 	out := &textBatch{rows: rows}
 	t.upTo(rows) // the last objects may have no members
-	for c, typ := range types {
-		if typ == nil {
-			continue
-		}
-		column, err := csvColumn(t, c, typ, given[c])
+	for at, c := range wanted {
+		column, err := csvColumn(t, at, types[c], given[c])
 		if err != nil {
 			if e, ok := err.(*lineError); ok { // its line is not that of the file
 				e.line = jsonLine(b, e.row)
@@ -293,7 +268,7 @@ func jsonColumns(b []byte, names []string, types []arrow.DataType, given []bool)
 
 // jsonLine is the line of a block that has a row.
 func jsonLine(b []byte, row int) (line int64) {
-	eachMember(b, func(r int, _, _ []byte, place int) error {
+	newJSONScan(func(string) (int, error) { return 0, nil }).each(b, func(r, _ int, _ []byte, place int) error {
 		if r == row {
 			line = 1 + int64(bytes.Count(b[:place], []byte{'\n'}))
 		}

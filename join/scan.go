@@ -91,7 +91,7 @@ func (o ColumnOptions) scan(ctx context.Context, begin func(c *columnScan) error
 func (o ColumnOptions) scanOnce(ctx context.Context, inputs []inputFile, glance bool, begin func(c *columnScan) error,
 	do func(x *values) error) (*columnScan, error) {
 	if glance {
-		o.Text.key = func(name string) bool { return name == o.Column }
+		o.Text.key, o.Text.alone = func(name string) bool { return name == o.Column }, true
 	}
 	r, err := openFiles(o.Format, inputs, o.Text)
 	if err != nil {

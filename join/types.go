@@ -34,7 +34,8 @@ type TextOptions struct {
 	Quote    byte
 	NoQuotes bool
 
-	key func(name string) bool // where set, the types of other columns of CSV are of no use
+	key   func(name string) bool // where set, the types of other columns of CSV are of no use
+	alone bool                   // where key is set, no other columns are read
 }
 
 // dialect is how the fields of a format stand in a file.

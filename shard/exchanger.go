@@ -46,6 +46,7 @@ type exchanger interface {
 	family() table.Family
 	len() (int, error)
 	ownLen() (int, error)
+	tell(n int, wrong error) ([]int, error)
 	clear() error
 	statsEach() ([]table.Stats, error)
 	grow(n int) error
@@ -97,6 +98,11 @@ func (h handle) Len() (int, error) { return h.x.len() }
 // OwnLen counts what All and Chunks give: over members this member's part, and else what Len counts. It is not
 // collective.
 func (h handle) OwnLen() (int, error) { return h.x.ownLen() }
+
+// Tell gives what each member of a job says, in the order of ranks, or an error if one of them says that something is
+// wrong: its own if it is this member. It is collective. For a table of one process it gives n alone, or wrong. With it
+// members that do not know how many batches the others have agree on when to end, as loading a snapshot does.
+func (h handle) Tell(n int, wrong error) ([]int, error) { return h.x.tell(n, wrong) }
 
 // Clear empties the table on every device and keeps the capacity. It queues. Over members it is collective.
 func (h handle) Clear() error { return h.x.clear() }

@@ -111,6 +111,7 @@ func (m *Member) connect(ctx context.Context, lib *nccl.NCCL) error {
 	if err := m.d.Current(func() (err error) { m.comm, err = lib.Init(m.size, m.rank, id); return err }); err != nil {
 		return err
 	}
+	m.comm.Failing = m.failing
 	give := make(chan struct{})
 	done := make(chan struct{})
 	defer close(done)
@@ -140,19 +141,30 @@ func (m *Member) watch() {
 	}
 }
 
+// failing has the others hear of an error of this member's communicator before that is aborted, which they would take
+// for the first that happened.
+func (m *Member) failing(err error) {
+	if !ofOthers(err) && m.meeting.Err() == nil {
+		m.meeting.Fail(err.Error())
+	}
+}
+
+// ofOthers tells whether an error of the communicator may come of another member.
+func ofOthers(err error) bool {
+	failed := (*nccl.Error)(nil)
+	return errors.Is(err, nccl.ErrAborted) || errors.As(err, &failed) && failed.OfOthers()
+}
+
 // named puts who is gone in place of an error that comes of it: the communicator may notice first, and does not know
-// names.
+// names. Where all say that they are there, none is gone.
 func (m *Member) named(err error) error {
 	if err == nil || m.meeting == nil || errors.As(err, new(*rendezvous.GoneError)) {
 		return err
 	}
-	if failed := (*nccl.Error)(nil); errors.Is(err, nccl.ErrAborted) || errors.As(err, &failed) && failed.OfOthers() {
-		select {
-		case <-m.meeting.Broken():
-		case <-time.After(rendezvous.Silence + time.Second):
-		}
+	if ofOthers(err) {
+		m.meeting.AllThere(rendezvous.Silence + time.Second)
 	}
-	if gone := m.meeting.Err(); gone != nil {
+	if gone := (*rendezvous.GoneError)(nil); errors.As(m.meeting.Err(), &gone) && gone.Rank != m.rank {
 		return fmt.Errorf("%s: %w", family, gone)
 	}
 	return err

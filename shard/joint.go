@@ -223,6 +223,11 @@ func (j *joint) ownLen() (n int, err error) {
 	return n, err
 }
 
+func (j *joint) tell(n int, wrong error) (all []int, err error) {
+	err = j.locked("Tell", func() error { all, err = agreed(j, "Tell", n, wrong); return err })
+	return all, err
+}
+
 // held is len for who holds the lock.
 func (j *joint) held() (n int, err error) {
 	own, err := j.m.table.Len()

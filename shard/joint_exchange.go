@@ -262,6 +262,8 @@ func (j *joint) swap(out, in []nccl.Piece) error {
 	err := j.d.Current(func() error { return j.comm.Exchange(out, in, j.wire.Handle()) })
 	if err == nil {
 		err = j.comm.Wait(j.meeting.Broken())
+	} else {
+		j.failing(err)
 	}
 	if err != nil {
 		j.comm.Abort()

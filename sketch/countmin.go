@@ -15,6 +15,7 @@ import (
 	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/table"
 	"github.com/warpmap/warpmap/table/snapshot"
+	"github.com/warpmap/warpmap/table/text"
 )
 
 // kindCountMin is what files of one say.
@@ -56,8 +57,8 @@ type CountMinStats struct {
 }
 
 // CountMin estimates how often each key came: never too low, and seldom much too high. K is plain data of 1, 2, 4, 8,
-// 16 or 32 bytes, without padding or pointers. Keys are equal if their bits are. The package's comment says how it
-// works.
+// 16 or 32 bytes, without padding or pointers, or string. Keys are equal if their bits are. The package's comment says
+// how it works.
 //
 // All methods are safe for use by several goroutines. Errors of all methods: table.ErrClosed in an error that names the
 // sketch; device.ErrClosed; those of the device; a CountMin that NewCountMin has not made.
@@ -85,7 +86,7 @@ type countMin struct {
 // countMinForm is FilterForm.Make of a CountMin.
 type countMinForm struct {
 	Sketch       string `json:"sketch"`
-	KeyBytes     int    `json:"key_bytes"`
+	KeyBytes     int    `json:"key_bytes"` // 0: text
 	Rows         int    `json:"rows"`
 	Width        int64  `json:"width"`
 	Conservative bool   `json:"conservative"`
@@ -138,7 +139,7 @@ func (o CountMinOptions) geometry() (rows int, width int64, err error) {
 // newCountMin makes a sketch of such rows.
 func newCountMin[K any](d *device.Device, f countMinForm) (*CountMin[K], error) {
 	var err error
-	if f.KeyBytes, err = frame.WidthOf[K]("key of a sketch", 1, 2, 4, 8, 16, 32); err != nil {
+	if f.KeyBytes, err = textOrWidth[K](); err != nil {
 		return nil, err
 	}
 	for f.Seed == 0 {
@@ -151,7 +152,7 @@ func newCountMin[K any](d *device.Device, f countMinForm) (*CountMin[K], error) 
 
 func (s *countMin) begin() error {
 	s.ownFrom = ownKeys * s.counters()
-	m, err := s.frame.Device.CompileApart(countMinProgram(s.form.KeyBytes, s.form.Rows))
+	m, err := s.frame.Device.CompileApart(countMinProgram(inDevice(s.form.KeyBytes), s.form.Rows))
 	if err != nil {
 		return err
 	}
@@ -188,8 +189,12 @@ func (h *countMinHandle) made() (*countMin, error) {
 	return h.s, nil
 }
 
-// Add counts each key of a batch. Keys are read once. After an error of a device a part of the batch may be counted.
+// Add counts each key of a batch. Keys are read once. Strings are hashed by the host's cores, and 8 bytes of each go to
+// the device. After an error of a device a part of the batch may be counted.
 func (h *CountMin[K]) Add(keys []K) error {
+	if keys, is := any(keys).([]string); is {
+		return h.addText(len(keys), ofStrings(keys), nil)
+	}
 	return h.add(len(keys), frame.In(keys), frame.Column{}, false)
 }
 
@@ -198,7 +203,41 @@ func (h *CountMin[K]) AddCounts(keys []K, counts []uint64) error {
 	if err := family.CheckNamed("counts", len(keys), len(counts)); err != nil {
 		return err
 	}
+	if keys, is := any(keys).([]string); is {
+		return h.addText(len(keys), ofStrings(keys), counts)
+	}
 	return h.add(len(keys), frame.In(keys), frame.In(counts), true)
+}
+
+// AddText does what Add does for a sketch of strings, with keys in the form of package text, which need not be UTF-8.
+// counts may be nil; else key i came counts[i] times. Errors: also a sketch of other keys; what is no list of keys.
+func (h *CountMin[K]) AddText(keys text.Keys, counts []uint64) error {
+	if s, err := h.made(); err != nil {
+		return err
+	} else if err := checkText[K]("AddText", s.form.KeyBytes, keys); err != nil {
+		return err
+	}
+	if err := family.CheckNamed("counts", keys.Len(), frame.OptionalLen(counts)); err != nil {
+		return err
+	}
+	return h.addText(keys.Len(), keys.At, counts)
+}
+
+// addText counts n texts, which at gives, by their hashes.
+func (h *countMinHandle) addText(n int, at func(i int) []byte, counts []uint64) error {
+	s, err := h.made()
+	if err != nil {
+		return err
+	}
+	if err := s.frame.Locked(func() error { return nil }); err != nil {
+		return err
+	}
+	return hashes(s.form.Seed, n, at, func(first int, part []uint64) error {
+		if counts == nil {
+			return h.add(len(part), frame.In(part), frame.Column{}, false)
+		}
+		return h.add(len(part), frame.In(part), frame.In(counts[first:first+len(part)]), true)
+	})
 }
 
 // add counts keys in Go's memory.
@@ -217,7 +256,8 @@ func (h *countMinHandle) add(n int, keys, counts frame.Column, counted bool) err
 	})
 }
 
-// AddOn does what Add does, with keys on the device. It queues its work and returns.
+// AddOn does what Add does, with keys on the device. It queues its work and returns. Errors: also a sketch of strings,
+// which lie in no device slice: see AddText.
 func (h *CountMin[K]) AddOn(st *device.Stream, keys device.Slice[K]) error {
 	return h.addOn(st, keys)
 }
@@ -240,6 +280,9 @@ func (h *countMinHandle) addOn(st *device.Stream, columns ...frame.DeviceSlice) 
 		err = family.CheckNamedOn("counts", s.frame.Device, st, columns[0], columns[1])
 		counts = columns[1].Addr()
 	}
+	if err == nil && s.form.KeyBytes == 0 {
+		err = noText("AddOn", "AddText, or Add")
+	}
 	if err != nil {
 		return err
 	}
@@ -251,8 +294,8 @@ func (h *countMinHandle) addOn(st *device.Stream, columns ...frame.DeviceSlice) 
 // queue counts n keys at a device address. The caller is in Writing.
 func (s *countMin) queue(st *device.Stream, keys, counts uint64, n int64) error {
 	for first := int64(0); first < n; first += mostBatch {
-		p := countMinParams{Keys: keys + uint64(first)*uint64(s.form.KeyBytes), N: uint64(min(mostBatch, n-first)),
-			Words: s.mem.Addr(), Locks: s.locks.Addr(), Width: uint64(s.form.Width), Seed: s.form.Seed}
+		p := countMinParams{Keys: keys + uint64(first)*uint64(inDevice(s.form.KeyBytes)),
+			N: uint64(min(mostBatch, n-first)), Words: s.mem.Addr(), Locks: s.locks.Addr(), Width: uint64(s.form.Width), Seed: s.form.Seed}
 		if counts != 0 {
 			p.Counts = counts + uint64(first)*wordBytes
 		}
@@ -287,7 +330,7 @@ func (s *countMin) launch(st *device.Stream, p *countMinParams) error {
 		blocks := max(1, min(n/cpuBlock, cpuBlocks*int64(info.Multiprocessors)))
 		return kernel.Launch(st, device.Grid{Blocks: blocks, Threads: cpuThreads}, p)
 	}
-	rows := int64(tileBytes / (s.form.KeyBytes + 2*wordBytes)) // at least
+	rows := int64(tileBytes / (inDevice(s.form.KeyBytes) + 2*wordBytes)) // at least
 	blocks := min((n+rows-1)/rows, int64(info.Multiprocessors)*waves)
 	return kernel.Launch(st, device.Grid{Blocks: blocks, Threads: s.threads()}, p)
 }
@@ -324,8 +367,41 @@ func (h *CountMin[K]) Estimate(keys []K, counts []uint64) error {
 	if err := family.CheckNamed("counts", len(keys), len(counts)); err != nil {
 		return err
 	}
-	columns := []frame.Column{frame.In(keys), frame.Out(counts)}
-	return s.frame.Batch(len(keys), columns, func(st *device.Stream, _, n int, addr []uint64) error {
+	if keys, is := any(keys).([]string); is {
+		return s.estimateText(len(keys), ofStrings(keys), counts)
+	}
+	return s.estimates(len(keys), frame.In(keys), counts)
+}
+
+// EstimateText does what Estimate does for a sketch of strings: see AddText.
+func (h *CountMin[K]) EstimateText(keys text.Keys, counts []uint64) error {
+	s, err := h.made()
+	if err != nil {
+		return err
+	}
+	if err := checkText[K]("EstimateText", s.form.KeyBytes, keys); err != nil {
+		return err
+	}
+	if err := family.CheckNamed("counts", keys.Len(), len(counts)); err != nil {
+		return err
+	}
+	return s.estimateText(keys.Len(), keys.At, counts)
+}
+
+// estimateText estimates n texts, which at gives.
+func (s *countMin) estimateText(n int, at func(i int) []byte, counts []uint64) error {
+	if err := s.frame.Locked(func() error { return nil }); err != nil {
+		return err
+	}
+	return hashes(s.form.Seed, n, at, func(first int, part []uint64) error {
+		return s.estimates(len(part), frame.In(part), counts[first:first+len(part)])
+	})
+}
+
+// estimates estimates n keys in Go's memory.
+func (s *countMin) estimates(n int, keys frame.Column, counts []uint64) error {
+	columns := []frame.Column{keys, frame.Out(counts)}
+	return s.frame.Batch(n, columns, func(st *device.Stream, _, n int, addr []uint64) error {
 		return s.frame.Reading(st, func(st *device.Stream) error { return s.look(st, addr[0], addr[1], int64(n)) })
 	})
 }
@@ -338,6 +414,9 @@ func (h *CountMin[K]) EstimateOn(st *device.Stream, keys device.Slice[K], counts
 	}
 	if err := family.CheckNamedOn("counts", s.frame.Device, st, keys, counts); err != nil {
 		return err
+	}
+	if s.form.KeyBytes == 0 {
+		return noText("EstimateOn", "EstimateText, or Estimate")
 	}
 	return s.frame.Reading(st, func(st *device.Stream) error {
 		return s.look(st, keys.Addr(), counts.Addr(), int64(keys.Len()))

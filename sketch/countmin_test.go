@@ -3,6 +3,7 @@ package sketch
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -15,9 +16,12 @@ import (
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/frame"
+	"github.com/warpmap/warpmap/internal/siphash"
 	"github.com/warpmap/warpmap/internal/testenv"
+	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/table"
 	"github.com/warpmap/warpmap/table/snapshot"
+	"github.com/warpmap/warpmap/table/text"
 )
 
 func newCounts[K any](t testing.TB, d *device.Device, o CountMinOptions) *CountMin[K] {
@@ -121,6 +125,9 @@ func skewed[K any](n int, seed uint64) []K {
 func TestCounters(t *testing.T) {
 	onEach(t, func(t *testing.T, d *device.Device) {
 		t.Run("4", func(t *testing.T) { counters[uint32](t, d) })
+		if few(d) {
+			return
+		}
 		t.Run("16", func(t *testing.T) { counters[[2]uint64](t, d) })
 		if testenv.Long() {
 			t.Run("1", func(t *testing.T) { counters[uint8](t, d) })
@@ -136,7 +143,11 @@ func counters[K any](t *testing.T, d *device.Device) {
 	for _, epsilon := range testenv.Some([]float64{0.01, 0.9, 0.00001}, 2) {
 		h := newCounts[K](t, d, CountMinOptions{Epsilon: epsilon, Delta: 0.1, Seed: 5})
 		w := newCountTwin(h.s.form)
-		for i, n := range []int{0, 1, 7, 33, 3000, 20_000} {
+		sizes := []int{0, 1, 7, 33, 3000, 20_000}
+		if few(d) {
+			sizes = []int{0, 1, 33, 3000}
+		}
+		for i, n := range sizes {
 			keys, counts := skewed[K](n, uint64(i)), make([]uint64, n)
 			for j := range counts {
 				counts[j] = uint64(j*j) << (j % 20)
@@ -150,7 +161,11 @@ func counters[K any](t *testing.T, d *device.Device) {
 			must(t, err)
 			st, err := d.NewStream()
 			must(t, err)
-			for from := range min(n, 5) {
+			starts := min(n, 5)
+			if few(d) {
+				starts = min(n, 2)
+			}
+			for from := range starts {
 				part := on.Slice(from, n)
 				must(t, errors.Join(h.AddOn(st, part), h.AddCountsOn(st, part, times.Slice(0, n-from))))
 				host, err := part.Host(st)
@@ -192,8 +207,12 @@ func TestEdges(t *testing.T) {
 		on, err := device.From(d, skewed[uint16](100, 1))
 		must(t, err)
 		defer on.Free()
-		for from := range 9 {
-			for to := range 20 {
+		froms, tos := 9, 20
+		if few(d) {
+			froms, tos = 3, 10 // a word has eight
+		}
+		for from := range froms {
+			for to := range tos {
 				part := on.Slice(from, from+to)
 				must(t, h.AddOn(nil, part))
 				host, err := part.Host(nil)
@@ -242,12 +261,14 @@ func tally[K comparable](keys []K) (distinct []K, came map[K]uint64) {
 // not above delta, with either update and for hostile streams; conservative estimates are no larger than plain ones.
 func TestCountMinOverSeeds(t *testing.T) {
 	onEach(t, func(t *testing.T, d *device.Device) {
-		n := 3000
-		if d.Info().CUDA() { // tiles of several blocks have one key
+		n, seeds := 3000, testenv.SeedsOf(1000, 3)
+		if few(d) {
+			seeds = 1
+		} else if d.Info().CUDA() { // tiles of several blocks have one key
 			n = 60_000
 		}
 		far, all := map[string]float64{}, map[string]float64{}
-		for seed := range uint64(testenv.SeedsOf(1000, 3)) {
+		for seed := range uint64(seeds) {
 			for name, keys := range streams(n, seed) {
 				o := CountMinOptions{Epsilon: 0.02, Delta: 0.05, Seed: seed + 1}
 				distinct, came := tally(keys)
@@ -416,8 +437,8 @@ func TestCountMinErrors(t *testing.T) {
 		if _, err := NewCountMin[uint32](nil, CountMinOptions{}); err == nil {
 			t.Error("a sketch on no device")
 		}
-		if _, err := NewCountMin[string](d, CountMinOptions{}); err == nil {
-			t.Error("a sketch of strings")
+		if _, err := NewCountMin[[]string](d, CountMinOptions{}); err == nil {
+			t.Error("a sketch of lists of strings")
 		}
 		h := newCounts[uint32](t, d, CountMinOptions{Epsilon: 0.1})
 		again := open(t, "cpu:1")
@@ -473,6 +494,76 @@ func TestCountMinErrors(t *testing.T) {
 	})
 }
 
+// Texts count by their hashes, as Go strings and in the form of package text, with counts and without. What is no list
+// of texts, or no sketch of texts, is an error, and what is saved is loaded.
+func TestCountText(t *testing.T) {
+	onEach(t, func(t *testing.T, d *device.Device) {
+		o := CountMinOptions{Epsilon: 0.01, Delta: 0.1, Seed: 5}
+		h := newCounts[string](t, d, o)
+		w, state := newCountTwin(h.s.form), siphash.New(o.Seed, kernel.Fmix64(o.Seed))
+		n := 10_000
+		if few(d) {
+			n = 1000
+		}
+		keys, came := make([]string, n), make([]uint64, n)
+		for i := range keys {
+			keys[i], came[i] = strings.Repeat("ab\x00ü", i%9)+fmt.Sprint(i/2), uint64(i%3)
+			s := state
+			w.add(binary.LittleEndian.AppendUint64(nil, s.Of([]byte(keys[i]))), 2+2*came[i])
+		}
+		list := text.Of(keys...)
+		must(t, errors.Join(h.Add(keys), h.AddText(list, nil), h.AddCounts(keys, came), h.AddText(list, came), h.Add(nil),
+			h.AddCounts(nil, nil), h.AddText(text.Keys{}, nil)))
+		must(t, w.differs(h))
+		about, again := make([]uint64, len(keys)), make([]uint64, len(keys))
+		must(t, errors.Join(h.Estimate(keys, about), h.EstimateText(list, again), h.Estimate(nil, nil)))
+		for i, k := range keys {
+			s := state
+			want := w.estimate(binary.LittleEndian.AppendUint64(nil, s.Of([]byte(k))))
+			if about[i] != want || again[i] != want || want < 2+2*came[i] {
+				t.Fatalf("%q is estimated to have come %d times, and %d, want %d", k, about[i], again[i], want)
+			}
+		}
+		var file bytes.Buffer
+		must(t, h.Save(context.Background(), &file))
+		if h, err := LoadCountMin[uint64](context.Background(), bytes.NewReader(file.Bytes()), d); err == nil {
+			t.Error("counts of texts are loaded as those of numbers")
+			h.Close()
+		}
+		loaded, err := LoadCountMin[string](context.Background(), &file, d)
+		must(t, err)
+		must(t, errors.Join(w.differs(loaded), loaded.Close()))
+		bad := text.Keys{Bytes: []byte("abc"), Offsets: []int64{0, 4}}
+		numbers := newCounts[uint64](t, d, o)
+		for what, err := range map[string]error{
+			"texts that are none":           h.AddText(bad, nil),
+			"estimates of these":            h.EstimateText(bad, make([]uint64, 1)),
+			"strings in a device slice":     h.AddOn(nil, device.Slice[string]{}),
+			"these with counts":             h.AddCountsOn(nil, device.Slice[string]{}, device.Slice[uint64]{}),
+			"estimates of a device slice":   h.EstimateOn(nil, device.Slice[string]{}, device.Slice[uint64]{}),
+			"texts into a sketch of words":  numbers.AddText(text.Of("a"), nil),
+			"estimates of a sketch of such": numbers.EstimateText(text.Of("a"), make([]uint64, 1)),
+			"more counts than texts":        h.AddText(text.Of("a"), []uint64{1, 2}),
+			"fewer counts than texts":       h.AddCounts([]string{"a", "b"}, []uint64{1}),
+			"fewer estimates than texts":    h.EstimateText(text.Of("a"), nil),
+			"more estimates than texts":     h.Estimate([]string{"a"}, make([]uint64, 2)),
+		} {
+			if err == nil || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		must(t, w.differs(h))
+		must(t, h.Close())
+		for what, err := range map[string]error{"Add": h.Add(keys), "AddText": h.AddText(list, nil),
+			"AddCounts": h.AddCounts(keys, came), "Add of nothing": h.Add(nil), "Estimate": h.Estimate(keys, about),
+			"EstimateText": h.EstimateText(list, about)} {
+			if !errors.Is(err, table.ErrClosed) {
+				t.Errorf("%s: %v, want %v", what, err, table.ErrClosed)
+			}
+		}
+	})
+}
+
 // A sketch that nothing has made says so, whatever is asked of it.
 func TestCountMinZero(t *testing.T) {
 	d := open(t, "cpu")
@@ -489,6 +580,7 @@ func TestCountMinZero(t *testing.T) {
 			"AddOn": h.AddOn(nil, keys), "AddCountsOn": h.AddCountsOn(nil, keys, counts), "Used": used, "Words": words,
 			"Estimate": h.Estimate(nil, nil), "EstimateOn": h.EstimateOn(nil, keys, counts), "Check": h.Check(),
 			"Clear": h.Clear(), "Merge": h.Merge(h), "SetWords": h.SetWords(0, nil),
+			"AddText": h.AddText(text.Keys{}, nil), "EstimateText": h.EstimateText(text.Keys{}, nil),
 			"Save": h.Save(context.Background(), new(bytes.Buffer))} {
 			if err == nil || !strings.Contains(err.Error(), "has not made") {
 				t.Errorf("%s: %v", what, err)
@@ -537,6 +629,9 @@ func TestCountsAtOnce(t *testing.T) {
 func TestConservativeThreads(t *testing.T) {
 	onEach(t, func(t *testing.T, d *device.Device) {
 		keys := make([]uint32, 4*cpuBlock)
+		if few(d) {
+			keys = keys[:10_000]
+		}
 		for i := range keys {
 			keys[i] = uint32(i*i) % 5003
 		}

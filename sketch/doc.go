@@ -37,6 +37,9 @@
 // The hash is that of this module's tables, under a seed, and not that of Redis or DataSketches, whose sketches hold
 // registers of other hashes: theirs and these cannot be merged.
 //
+// Keys that are strings are hashed by the host's cores (SipHash under the sketch's seed), in a HyperLogLog and in a
+// CountMin, and the hashes are the keys on the device. A Top has no strings: it would have to keep those that it tells.
+//
 // # Invariants
 //
 //   - A register is 0 or a rank of 1 to 65-p. Registers only become larger, but for Clear and SetWords.

@@ -7,16 +7,11 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"reflect"
-	"runtime"
 	"strings"
 	"sync/atomic"
-	"unsafe"
 
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/internal/crash"
 	"github.com/warpmap/warpmap/internal/frame"
-	"github.com/warpmap/warpmap/internal/siphash"
 	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/table"
 	"github.com/warpmap/warpmap/table/snapshot"
@@ -55,7 +50,7 @@ type HyperLogLogStats struct {
 // padding or pointers, or string. Keys are equal if their bits are. The package's comment says how it works.
 //
 // All methods are safe for use by several goroutines. Errors of all methods: table.ErrClosed in an error that names the
-// sketch; device.ErrClosed; those of the device.
+// sketch; device.ErrClosed; those of the device; a HyperLogLog that NewHyperLogLog has not made.
 type HyperLogLog[K any] struct{ handle }
 
 // handle is what users hold of a sketch: see warpcore's filterHandle.
@@ -77,7 +72,6 @@ type hyperLogLog struct {
 var numbers atomic.Uint64
 
 const (
-	textBytes = 8 // of a hash of text
 	// ownKeys: blocks have registers of their own where there are so many keys for each, for they bring them together.
 	ownKeys = 4
 	// sharedKept is shared memory that the driver keeps of a block's.
@@ -92,8 +86,6 @@ const (
 	laneKeys = 4
 	// waves is how many blocks a multiprocessor gets, at most.
 	waves = 8
-	// leastText is how many texts a goroutine hashes at least, and mostText how many are hashed before they go on.
-	leastText, mostText = 1 << 12, 1 << 20
 )
 
 // NewHyperLogLog makes an empty sketch on the device.
@@ -102,12 +94,9 @@ const (
 // must be compiled: device.ErrNoCompiler (CPU device) or device.ErrNoNVRTC (GPU), if there is nothing to compile them
 // with. Cost: nothing beside the memory. The first call of a method on a machine compiles its kernel.
 func NewHyperLogLog[K any](d *device.Device, o HyperLogLogOptions) (*HyperLogLog[K], error) {
-	width := 0
-	if reflect.TypeFor[K]() != reflect.TypeFor[string]() {
-		var err error
-		if width, err = frame.WidthOf[K]("key of a sketch", 1, 2, 4, 8, 16, 32); err != nil {
-			return nil, err
-		}
+	width, err := textOrWidth[K]()
+	if err != nil {
+		return nil, err
 	}
 	s := &hyperLogLog{number: numbers.Add(1), keyBytes: width, opts: o}
 	return frame.Made(&HyperLogLog[K]{handle{s}}, s.frame.Open(family, d, s.begin, s.free))
@@ -126,11 +115,7 @@ func (s *hyperLogLog) begin() error {
 		o.Seed = rand.Uint64()
 	}
 	s.ownFrom = ownKeys * s.registers()
-	width := s.keyBytes
-	if width == 0 {
-		width = textBytes
-	}
-	m, err := s.frame.Device.CompileApart(hyperLogLogProgram(width))
+	m, err := s.frame.Device.CompileApart(hyperLogLogProgram(inDevice(s.keyBytes)))
 	if err != nil {
 		return err
 	}
@@ -151,40 +136,55 @@ func (s *hyperLogLog) free() error { return s.frame.Free(s.mem) }
 
 func (s *hyperLogLog) registers() int64 { return 1 << s.opts.Precision }
 
+// made gives the sketch, if NewHyperLogLog has made it.
+func (h *handle) made() (*hyperLogLog, error) {
+	if h.s == nil {
+		return nil, errors.New("sketch: a HyperLogLog that NewHyperLogLog has not made")
+	}
+	return h.s, nil
+}
+
 // Add takes a batch of keys in. A key that came before changes nothing, so after an error a batch may be added again.
 // Cost: the keys are read once. Strings are hashed by the host's cores, and 8 bytes of each go to the device.
 func (h *HyperLogLog[K]) Add(keys []K) error {
-	if keys, is := any(keys).([]string); is {
-		return h.s.addText(len(keys), func(i int) []byte {
-			return unsafe.Slice(unsafe.StringData(keys[i]), len(keys[i]))
-		})
+	s, err := h.made()
+	if err != nil {
+		return err
 	}
-	return h.s.addColumn(len(keys), frame.In(keys))
+	if keys, is := any(keys).([]string); is {
+		return s.addText(len(keys), ofStrings(keys))
+	}
+	return s.addColumn(len(keys), frame.In(keys))
 }
 
 // AddOn does what Add does, with keys on the device. It queues its work and returns. Errors: also a sketch of strings,
 // which lie in no device slice: see AddText.
 func (h *HyperLogLog[K]) AddOn(st *device.Stream, keys device.Slice[K]) error {
-	f := &h.s.frame
+	s, err := h.made()
+	if err != nil {
+		return err
+	}
+	f := &s.frame
 	if err := f.Family.CheckOn(f.Device, st, keys); err != nil {
 		return err
 	}
-	if h.s.keyBytes == 0 {
-		return errors.New("sketch: AddOn of strings: want AddText, or Add")
+	if s.keyBytes == 0 {
+		return noText("AddOn", "AddText, or Add")
 	}
-	return f.Writing(st, func(st *device.Stream) error { return h.s.queue(st, keys.Addr(), int64(keys.Len())) })
+	return f.Writing(st, func(st *device.Stream) error { return s.queue(st, keys.Addr(), int64(keys.Len())) })
 }
 
 // AddText does what Add does for a sketch of strings, with keys in the form of package text, which need not be UTF-8.
 // Errors: also a sketch of other keys; what is no list of keys.
 func (h *HyperLogLog[K]) AddText(keys text.Keys) error {
-	if h.s.keyBytes != 0 {
-		return fmt.Errorf("sketch: AddText to a sketch of %v: want one of string", reflect.TypeFor[K]())
-	}
-	if err := keys.Check(); err != nil {
+	s, err := h.made()
+	if err != nil {
 		return err
 	}
-	return h.s.addText(keys.Len(), keys.At)
+	if err := checkText[K]("AddText", s.keyBytes, keys); err != nil {
+		return err
+	}
+	return s.addText(keys.Len(), keys.At)
 }
 
 // addText adds n texts, which at gives, by their hashes.
@@ -192,31 +192,9 @@ func (s *hyperLogLog) addText(n int, at func(i int) []byte) error {
 	if err := s.frame.Locked(func() error { return nil }); err != nil {
 		return err
 	}
-	hashes := make([]uint64, min(n, mostText))
-	for first := 0; first < n; first += len(hashes) {
-		part := hashes[:min(len(hashes), n-first)]
-		s.hash(part, func(i int) []byte { return at(first + i) })
-		if err := s.addColumn(len(part), frame.In(part)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// hash fills in the hashes of texts, which at gives.
-func (s *hyperLogLog) hash(hashes []uint64, at func(i int) []byte) {
-	key := siphash.New(s.opts.Seed, kernel.Fmix64(s.opts.Seed))
-	part := max(leastText, (len(hashes)-1)/runtime.GOMAXPROCS(0)+1)
-	var wg crash.WaitGroup
-	for from := 0; from < len(hashes); from += part {
-		wg.Go(func() {
-			for i := from; i < min(from+part, len(hashes)); i++ {
-				state := key
-				hashes[i] = state.Of(at(i))
-			}
-		})
-	}
-	wg.Wait()
+	return hashes(s.opts.Seed, n, at, func(_ int, part []uint64) error {
+		return s.addColumn(len(part), frame.In(part))
+	})
 }
 
 // addColumn adds keys in Go's memory.
@@ -262,10 +240,14 @@ func (s *hyperLogLog) grid(n int64, own bool) device.Grid {
 // another device, or come from a file. Both must have one Precision and one Seed, and keys of one width, as their Forms
 // say. Cost: 2^Precision bytes are read, once. Merge queues its work where both are of one device.
 func (h *HyperLogLog[K]) Merge(other *HyperLogLog[K]) error {
+	s, err := h.made()
+	if err != nil {
+		return err
+	}
 	if other == nil || other.s == nil {
 		return errors.New("sketch: Merge with no sketch")
 	}
-	s, o := h.s, other.s
+	o := other.s
 	if s == o {
 		return s.frame.Locked(func() error { return nil })
 	}
@@ -352,7 +334,10 @@ func (h *handle) Estimate() (float64, error) {
 
 // Stats measures the sketch. Cost: as Estimate.
 func (h *handle) Stats() (HyperLogLogStats, error) {
-	s := h.s
+	s, err := h.made()
+	if err != nil {
+		return HyperLogLogStats{}, err
+	}
 	registers, err := s.download()
 	if err != nil {
 		return HyperLogLogStats{}, err
@@ -384,11 +369,20 @@ func (h *handle) Check() error {
 
 // Clear takes all keys out. It queues its work and returns.
 func (h *handle) Clear() error {
-	return h.s.frame.Writing(nil, func(st *device.Stream) error { return h.s.mem.Fill(st, 0) })
+	s, err := h.made()
+	if err != nil {
+		return err
+	}
+	return s.frame.Writing(nil, func(st *device.Stream) error { return s.mem.Fill(st, 0) })
 }
 
 // Close frees the sketch's memory. A second call does nothing.
-func (h *handle) Close() error { return h.s.frame.Close() }
+func (h *handle) Close() error {
+	if h.s == nil {
+		return nil
+	}
+	return h.s.frame.Close()
+}
 
 // Family is what errors and files name the sketch by.
 func (*handle) Family() table.Family { return family }
@@ -407,7 +401,10 @@ type form struct {
 
 // Form says what the registers mean. Sketches of one Form can be merged, and take each other's words.
 func (h *handle) Form() table.FilterForm {
-	s := h.s
+	s, err := h.made()
+	if err != nil {
+		return table.FilterForm{}
+	}
 	make, err := json.Marshal(form{kindHyperLogLog, s.keyBytes, s.opts.Precision, kernel.HashMurmur, s.opts.Seed})
 	if err != nil {
 		panic(err) // numbers
@@ -417,13 +414,20 @@ func (h *handle) Form() table.FilterForm {
 
 // Words gives the registers to do, eight in each word, the first in the lowest byte: see Words of table.Filter.
 func (h *handle) Words(ctx context.Context, do func(words []uint64) error) error {
-	return frame.Words(ctx, &h.s.frame, h.s.words(), do)
+	s, err := h.made()
+	if err != nil {
+		return err
+	}
+	return frame.Words(ctx, &s.frame, s.words(), do)
 }
 
 // SetWords replaces registers by those of a sketch of the same Form, from word number first on. It waits until that is
 // done. Errors: words that the sketch does not have; registers that no sketch has.
 func (h *handle) SetWords(first int64, words []uint64) error {
-	s := h.s
+	s, err := h.made()
+	if err != nil {
+		return err
+	}
 	return s.frame.Writing(nil, func(st *device.Stream) error {
 		all := s.words()
 		if first < 0 || first > int64(all.Len()) || int64(len(words)) > int64(all.Len())-first {
@@ -449,6 +453,9 @@ func (s *hyperLogLog) words() device.Slice[uint64] {
 // Save writes the sketch to w: 2^Precision bytes and some 300 more. See package snapshot, whose Sketch[K](h).SaveFile
 // writes a file.
 func (h *HyperLogLog[K]) Save(ctx context.Context, w io.Writer) error {
+	if _, err := h.made(); err != nil {
+		return err
+	}
 	return snapshot.Sketch[K](h).Save(ctx, w)
 }
 

@@ -49,6 +49,10 @@ func onEach(t *testing.T, run func(t *testing.T, d *device.Device)) {
 	}
 }
 
+// few tells that a test takes as few rows and programs as show its point, because kernels run some hundred times slower:
+// on a GPU beside compute-sanitizer.
+func few(d *device.Device) bool { return d.Info().CUDA() && testenv.Small() }
+
 func newSketch[K any](t testing.TB, d *device.Device, o HyperLogLogOptions) *HyperLogLog[K] {
 	t.Helper()
 	h, err := NewHyperLogLog[K](d, o)
@@ -229,6 +233,34 @@ func TestText(t *testing.T) {
 		}
 		must(t, w.differs(b))
 	})
+}
+
+// A sketch that nothing has made says so, whatever is asked of it.
+func TestHyperLogLogZero(t *testing.T) {
+	d := open(t, "cpu")
+	keys, err := device.From(d, []uint32{1})
+	must(t, err)
+	defer keys.Free()
+	h := &HyperLogLog[uint32]{}
+	_, stats := h.Stats()
+	_, used := h.Used()
+	_, estimate := h.Estimate()
+	_, words := wordsOf(h)
+	for what, err := range map[string]error{"Add": h.Add(nil), "AddOn": h.AddOn(nil, keys), "AddText": h.AddText(text.Keys{}),
+		"Add of texts": new(HyperLogLog[string]).Add([]string{"a"}), "Stats": stats, "Used": used, "Estimate": estimate,
+		"Words": words, "Check": h.Check(), "Clear": h.Clear(), "Merge": h.Merge(h), "SetWords": h.SetWords(0, nil),
+		"Merge of one that is made": h.Merge(newSketch[uint32](t, d, HyperLogLogOptions{})),
+		"Save":                      h.Save(context.Background(), new(bytes.Buffer))} {
+		if err == nil || !strings.Contains(err.Error(), "has not made") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if err := h.Close(); err != nil || h.Form() != (table.FilterForm{}) {
+		t.Errorf("%v, %v", err, h.Form())
+	}
+	if err := newSketch[uint32](t, d, HyperLogLogOptions{}).Merge(h); err == nil {
+		t.Error("it is merged")
+	}
 }
 
 // Over a thousand seeds, the estimates of few and many keys have no bias, and err as the theory says. The registers are

@@ -58,7 +58,8 @@ type TopStats struct {
 }
 
 // Top finds the keys that come most often, from memory for few. K is plain data of 1, 2, 4, 8, 16 or 32 bytes, without
-// padding or pointers. Keys are equal if their bits are. The package's comment says how it works.
+// padding or pointers. Keys are equal if their bits are. Package join's Top counts texts. The package's comment says how
+// this one works.
 //
 // All methods are safe for use by several goroutines. Errors of all methods: table.ErrClosed in an error that names the
 // sketch; device.ErrClosed; those of the device; a Top that NewTop has not made.
@@ -108,15 +109,16 @@ const (
 )
 
 const (
-	// topPartGPU is what part is at least on a GPU, and topPartAll where its blocks hand on all keys.
-	topPartGPU, topPartAll, topPartStress = 1 << 16, 1 << 20, 1 << 9
+	// topPartAll is what part is at least on a GPU whose blocks hand on all keys.
+	topPartAll, topPartStress = 1 << 20, 1 << 9
 	// topStressBytes has a block of few rows, and topLeastTwo is shared memory that two summaries share.
 	topStressBytes, topLeastTwo = 16 << 10, 128 << 10
 	cpuTopBlock                 = 1 << 12
 )
 
-// topPartCPU is what part is at least on the CPU device, but in tests.
-var topPartCPU int64 = 1 << 16
+// topPartCPU and topPartGPU are what part is at least, and topBlocks is how many blocks of a GPU summarise at most, but in
+// tests.
+var topPartCPU, topPartGPU, topBlocks int64 = 1 << 16, 1 << 16, 1 << 20
 
 // NewTop makes an empty sketch on the device. It takes memory for twice as many keys as may come into its table at
 // once: for 1000 counters and keys of 4 bytes 3 MiB on the CPU device, and 13 MiB on an H200, whose 264 blocks bring
@@ -190,7 +192,7 @@ func (s *top) measure(info device.Info) {
 	}
 	s.summary &^= 1<<10 - 1
 	s.all = counters > topRows(s.form.KeyBytes, s.summary)/keptShare
-	s.blocks = each * int64(info.Multiprocessors)
+	s.blocks = min(each*int64(info.Multiprocessors), topBlocks)
 	switch {
 	case info.Stress:
 		s.part = max(counters, topPartStress)

@@ -27,11 +27,14 @@ func newTop[K any](t testing.TB, d *device.Device, o TopOptions) *Top[K] {
 	return h
 }
 
-// smallParts has tables of the CPU device looked at after so many keys.
+// smallParts has tables of the CPU device looked at after so many keys, and those of a GPU that works slowly after few.
 func smallParts(t testing.TB, keys int64) {
-	was := topPartCPU
+	was, wasGPU, wasBlocks := topPartCPU, topPartGPU, topBlocks
 	topPartCPU = keys
-	t.Cleanup(func() { topPartCPU = was })
+	if testenv.Small() {
+		topPartGPU, topBlocks = 1<<11, 4
+	}
+	t.Cleanup(func() { topPartCPU, topPartGPU, topBlocks = was, wasGPU, wasBlocks })
 }
 
 // within is an error where the sketch breaks its promise for keys that came so often.
@@ -80,13 +83,15 @@ func within[K comparable](h *Top[K], came map[K]uint64) error {
 func TestTopOverSeeds(t *testing.T) {
 	smallParts(t, 256)
 	onEach(t, func(t *testing.T, d *device.Device) {
-		n := 4000
-		if d.Info().CUDA() { // some tiles for one block
+		n, seeds, counters := 4000, testenv.SeedsOf(1000, 3), testenv.Some([]int{100, 3, 1, 5000}, 2)
+		if few(d) {
+			seeds, counters = 1, []int{100}
+		} else if d.Info().CUDA() { // some tiles for one block
 			n = 40_000
 		}
-		for seed := range uint64(testenv.SeedsOf(1000, 3)) {
+		for seed := range uint64(seeds) {
 			all := streams(n, seed)
-			for _, m := range testenv.Some([]int{100, 3, 1, 5000}, 2) {
+			for _, m := range counters {
 				circle := make([]uint32, n) // of one key more than counters
 				for i := range circle {
 					circle[i] = uint32(i % (m + 1))
@@ -120,6 +125,9 @@ func TestTopKeys(t *testing.T) {
 	smallParts(t, 3000)
 	onEach(t, func(t *testing.T, d *device.Device) {
 		t.Run("4", func(t *testing.T) { topKeys[uint32](t, d) })
+		if few(d) {
+			return
+		}
 		t.Run("16", func(t *testing.T) { topKeys[[2]uint64](t, d) })
 		t.Run("8", func(t *testing.T) { topKeys[int64](t, d) })
 		if testenv.Long() {
@@ -133,8 +141,11 @@ func TestTopKeys(t *testing.T) {
 func topKeys[K comparable](t *testing.T, d *device.Device) {
 	for _, m := range []int{4000, 50} {
 		h := newTop[K](t, d, TopOptions{Counters: m, Seed: 5})
-		came := map[K]uint64{}
-		for i, n := range []int{0, 1, 7, 33, 5000} {
+		came, sizes := map[K]uint64{}, []int{0, 1, 7, 33, 5000}
+		if few(d) {
+			sizes = []int{0, 33, 2000}
+		}
+		for i, n := range sizes {
 			keys := skewed[K](n+3, uint64(i))
 			if n > 0 {
 				for j := range int(unsafe.Sizeof(keys[0])) { // the keys 0 and ^0, as bytes
@@ -185,8 +196,10 @@ func topKeys[K comparable](t *testing.T, d *device.Device) {
 func TestTopOfMany(t *testing.T) {
 	testenv.ByTurns(t)
 	onEach(t, func(t *testing.T, d *device.Device) {
-		n := 300_000
-		if d.Info().CUDA() {
+		n, counters := 300_000, []int{0, 100_000}
+		if few(d) {
+			n, counters = 20_000, []int{0}
+		} else if d.Info().CUDA() {
 			n = 5_000_000
 		}
 		keys, came := make([]uint64, n), map[uint64]uint64{}
@@ -197,7 +210,7 @@ func TestTopOfMany(t *testing.T) {
 			}
 			came[keys[i]]++
 		}
-		for _, m := range []int{0, 100_000} {
+		for _, m := range counters {
 			h := newTop[uint64](t, d, TopOptions{Counters: m})
 			must(t, h.Add(keys))
 			must(t, within(h, came))
@@ -243,8 +256,11 @@ func TestMergeTops(t *testing.T) {
 func TestSaveAndLoadTops(t *testing.T) {
 	smallParts(t, 300)
 	onEach(t, func(t *testing.T, d *device.Device) {
-		t.Run("2", func(t *testing.T) { saveAndLoadTop[uint16](t, d) })
 		t.Run("4", func(t *testing.T) { saveAndLoadTop[uint32](t, d) })
+		if few(d) {
+			return
+		}
+		t.Run("2", func(t *testing.T) { saveAndLoadTop[uint16](t, d) })
 		t.Run("16", func(t *testing.T) { saveAndLoadTop[[2]uint64](t, d) })
 	})
 }
@@ -478,11 +494,15 @@ func TestTopAtOnce(t *testing.T) {
 	smallParts(t, 300)
 	onEach(t, func(t *testing.T, d *device.Device) {
 		h, other := newTop[uint32](t, d, TopOptions{Counters: 60}), newTop[uint32](t, d, TopOptions{Counters: 60})
-		keys := skewed[uint32](8*3000, 5)
+		each := 3000
+		if few(d) {
+			each = 500
+		}
+		keys := skewed[uint32](8*each, 5)
 		_, came := tally(keys)
 		var wg sync.WaitGroup
 		for i := range 8 {
-			part := keys[i*3000 : (i+1)*3000]
+			part := keys[i*each : (i+1)*each]
 			wg.Go(func() {
 				if i%2 == 0 {
 					must(t, h.Add(part))

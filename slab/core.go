@@ -84,7 +84,8 @@ type core struct {
 	updates frame.Operations[device.Kernel[insertParams]]
 	choosing
 
-	memory // guarded by the frame's lock
+	forecast frame.Forecast
+	memory   // guarded by the frame's lock
 }
 
 // handle is what users hold of a table. It names core instead of embedding it: each instance of a generic type is compiled with every
@@ -98,8 +99,7 @@ type memory struct {
 	counters frame.Counters[Counters] // as last seen; since then pairs may have been deleted
 	pool     *frame.Slabs
 	// bound: the table has come to MaxBytes, and no longer grows by its number of pairs, but only for lack of slabs.
-	bound    bool
-	forecast frame.Forecast
+	bound bool
 	// foreign: a kernel of the user's may have inserted since the last look.
 	foreign bool
 }

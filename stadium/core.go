@@ -91,7 +91,8 @@ type core struct {
 	updates frame.Operations[device.Kernel[insertParams]]
 	choosing
 
-	memory // guarded by the frame's lock
+	forecast frame.Forecast
+	memory   // guarded by the frame's lock
 }
 
 // handle is what users hold of a table. It names core instead of embedding it: each instance of a generic type is compiled with every
@@ -110,9 +111,9 @@ type memory struct {
 	// most: there are no more pairs than this. foreign: but a kernel of the user's may have inserted since the last look.
 	most    int64
 	foreign bool
-	// worn: no more rows than this have deleted a pair since the board was made.
-	worn     int64
-	forecast frame.Forecast
+	// worn: as many pairs have been deleted since the board was made, of those that a look has told of. erased: no more
+	// rows than this have deleted a pair since.
+	worn, erased int64
 }
 
 func (m *memory) live() int64 { return int64(m.counters.Seen.Pairs) }
@@ -166,6 +167,7 @@ func (c *core) begin() error {
 	if c.cfg.staged() {
 		frame.AheadOfLate(c.frame.Device, c.loadStaged)
 	}
+	frame.AheadOfLate(c.frame.Device, func() bool { return c.far.compile(c) == nil })
 	if c.room, err = c.roomFor(); err != nil {
 		return err
 	}
@@ -330,6 +332,10 @@ func (c *core) look(st *device.Stream) (int64, error) {
 	if err := c.counters.Look(st); err != nil {
 		return 0, err
 	}
+	if !c.foreign { // what is there, and what came since, is there no more where it was deleted: the other rows found nothing
+		c.erased = min(c.erased, max(0, c.most-c.live()))
+	}
+	c.worn, c.erased = c.worn+c.erased, 0
 	c.most, c.foreign = c.live(), false
 	return c.live(), nil
 }
@@ -613,7 +619,7 @@ func (c *core) find(st *device.Stream, b frame.Rows) error {
 
 // erase queues a deletion.
 func (c *core) erase(st *device.Stream, b frame.Rows) error {
-	c.worn += b.N
+	c.erased += b.N
 	return c.search(st, c.kernel.erase, &c.far.erase, b)
 }
 
@@ -647,7 +653,7 @@ func (c *core) mix(st *device.Stream, b frame.MixedRows) (refused []int, why, er
 		return c.kernel.mixed.Launch(st, c.grid(b.N), &mixedParams{Table: c.table(), Ops: b.Ops, Keys: b.Keys, Values: b.Values, Results: b.Results,
 			Status: b.Status, Refused: part.Refused, N: part.N, Attempt: part.Attempt, Limit: limit})
 	}
-	c.worn += b.N / mixedDeletes
+	c.erased += b.N / mixedDeletes
 	if !c.foreign && c.most+b.N <= c.limit() && b.N <= mostRows {
 		c.most += b.N
 		return nil, nil, launch(frame.Part{N: uint64(b.N)}, math.MaxUint64)
@@ -665,7 +671,7 @@ func (h *handle) Len() (int, error) { return h.core.frame.Count(h.core.look) }
 func (h *handle) Clear() error {
 	c := h.core
 	return c.frame.Writing(nil, func(st *device.Stream) error {
-		c.most, c.foreign, c.worn = 0, false, 0
+		c.most, c.foreign, c.worn, c.erased = 0, false, 0, 0
 		return errors.Join(c.wipe(st, &c.memory), c.counters.Clear(st))
 	})
 }

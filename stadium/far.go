@@ -61,18 +61,23 @@ const (
 	listBlocks = 8
 )
 
+// compile compiles the kernels.
+func (x *far) compile(c *core) error {
+	m, err := c.frame.Device.CompileApart(c.program("stadium-panes", panesCU))
+	if err != nil {
+		return err
+	}
+	return errors.Join(device.Bind(m, "list_find", &x.find.list), device.Bind(m, "find_rows", &x.find.rows), device.Bind(m, "list_erase", &x.erase.list),
+		device.Bind(m, "erase_rows", &x.erase.rows), device.Bind(m, "list_home", &x.home), device.Bind(m, "count_rows", &x.count), device.Bind(m, "order_rows", &x.order),
+		device.Bind(m, "insert_rows", &x.insert.replacing), device.Bind(m, "insert_rows_new", &x.insert.adding), device.Bind(m, "spread", &x.spread))
+}
+
 // load compiles the kernels, and makes streams and events.
 func (x *far) load(c *core) error {
 	if x.loaded {
 		return nil
 	}
-	m, err := c.frame.Device.CompileApart(c.program("stadium-panes", panesCU))
-	if err != nil {
-		return err
-	}
-	err = errors.Join(device.Bind(m, "list_find", &x.find.list), device.Bind(m, "find_rows", &x.find.rows), device.Bind(m, "list_erase", &x.erase.list),
-		device.Bind(m, "erase_rows", &x.erase.rows), device.Bind(m, "list_home", &x.home), device.Bind(m, "count_rows", &x.count), device.Bind(m, "order_rows", &x.order),
-		device.Bind(m, "insert_rows", &x.insert.replacing), device.Bind(m, "insert_rows_new", &x.insert.adding), device.Bind(m, "spread", &x.spread))
+	err := x.compile(c)
 	if err != nil {
 		return err
 	}

@@ -105,6 +105,42 @@ func TestWear(t *testing.T) {
 	must(t, worn.Check())
 }
 
+// Deletions of keys that are not in leave nothing behind, and count for nothing, beside inserts, too. Those of keys that
+// are in count, also where keys come again.
+func TestNoWear(t *testing.T) {
+	const pairs = 3000
+	d := open(t, "cpu")
+	m, err := New[uint32, uint32](d, Options{Options: table.Options{Capacity: pairs, LoadFactor: 0.5, Seed: 5}})
+	must(t, err)
+	defer m.Close()
+	keys, absent := make([]uint32, pairs), make([]uint32, pairs)
+	for i := range keys {
+		keys[i], absent[i] = uint32(i), 1<<20+uint32(i)
+	}
+	must(t, m.Insert(keys, keys))
+	near := m.core.near.Addr()
+	for range 3 * wear {
+		n, err := m.Delete(absent, nil)
+		if err != nil || n != 0 {
+			t.Fatalf("%d, %v", n, err)
+		}
+		must(t, m.Insert(keys, keys))
+	}
+	if m.core.worn > 0 || m.core.near.Addr() != near {
+		t.Errorf("%d deletions of keys that are not in count, and the slots are at %#x, and were at %#x", m.core.worn, m.core.near.Addr(), near)
+	}
+	for range 2 {
+		if n, err := m.Delete(keys[:pairs/2], nil); err != nil || n != pairs/2 {
+			t.Fatalf("%d, %v", n, err)
+		}
+		must(t, m.Insert(keys, keys))
+	}
+	if m.core.worn != pairs {
+		t.Errorf("%d deletions count, of %d pairs", m.core.worn, pairs)
+	}
+	must(t, m.Check())
+}
+
 // To lay a table anew needs memory, and is left out where there is none.
 func TestWearWithoutMemory(t *testing.T) {
 	const pairs = 100_000

@@ -28,7 +28,7 @@ import (
 // Cost of a request, beside its share of the batch: two copies of its keys and values, and waking its goroutine. All
 // methods are safe for use by several goroutines.
 type Batcher[K, V any] struct {
-	m       Map[K, V]
+	m       batched[K, V]
 	o       BatcherOptions
 	shards  []batcherShard[K, V]
 	wake    chan struct{}
@@ -96,9 +96,20 @@ type batcherShard[K, V any] struct {
 	_      [64]byte
 }
 
-// NewBatcher makes a Batcher over a table. The caller closes the table, after the Batcher. Errors: options out of
-// range.
-func NewBatcher[K, V any](m Map[K, V], o BatcherOptions) (*Batcher[K, V], error) {
+// batched is what a Batcher needs of a table.
+type batched[K, V any] interface {
+	Find(keys []K, values []V, found []bool) error
+	Insert(keys []K, values []V) error
+	Delete(keys []K, deleted []bool) (int, error)
+}
+
+// NewBatcher makes a Batcher over a table: a Map or a cache.Cache. The caller closes the table, after the Batcher.
+// Errors: options out of range.
+func NewBatcher[K, V any](m interface {
+	Find(keys []K, values []V, found []bool) error
+	Insert(keys []K, values []V) error
+	Delete(keys []K, deleted []bool) (int, error)
+}, o BatcherOptions) (*Batcher[K, V], error) {
 	if o.Keys < 0 || o.Wait < 0 || o.Launches < 0 {
 		return nil, fmt.Errorf("table: a batcher of %d keys that waits %v, with %d launches at once (want 0 or more of each)", o.Keys, o.Wait, o.Launches)
 	}

@@ -192,7 +192,7 @@ func benchKeyed[K workload.Wide](d *device.Device, family tables.Family, kind ta
 			if err != nil {
 				return s, err
 			}
-			return w.Set(t), nil
+			return bench.Set(w, t), nil
 		case tables.KindFilter:
 			room := o.Room()
 			if family == warpmap.Cuckoo {
@@ -203,7 +203,7 @@ func benchKeyed[K workload.Wide](d *device.Device, family tables.Family, kind ta
 			if err != nil {
 				return s, err
 			}
-			s, err = w.Filter(f)
+			s, err = bench.Filter(w, f)
 			return orClosed(s, err, f)
 		}
 		return s, fmt.Errorf("no %v to measure", kind)
@@ -252,11 +252,11 @@ func benchMapOf[K, V workload.Wide](d *device.Device, o bench.TableOptions, newM
 		}
 		switch {
 		case o.Build:
-			s, err = w.Built(m)
+			s, err = bench.Built(w, m)
 		case o.Update:
-			s, err = w.Updated(m)
+			s, err = bench.Updated(w, m)
 		case o.Chosen > 0:
-			s, err = w.Choosing(m)
+			s, err = bench.Choosing(w, m)
 		default:
 			s = w.Map(m)
 		}
@@ -306,7 +306,7 @@ func benchMultiMap[K, V workload.Wide](d *device.Device, family tables.Family, k
 		if err != nil {
 			return s, err
 		}
-		return w.MultiMap(t), nil
+		return bench.MultiMap(w, t), nil
 	})
 }
 

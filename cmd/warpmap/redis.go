@@ -24,8 +24,9 @@ import (
 )
 
 const serveKeysLong = `serve holds strings under keys, in host memory, for clients of Redis (RESP2 and RESP3), such as
-redis-cli, redis-py and go-redis. Commands are GET, SET and their kin, counters, times to live, SCAN, and PFADD, PFCOUNT
-and PFMERGE. Replies are those of Redis 7, and what is not there is an unknown command. COMMAND LIST lists all.
+redis-cli, redis-py and go-redis. Commands are GET, SET and their kin, counters, times to live, transactions, SCAN,
+PFADD, and filters (BF.ADD, CF.ADD). Replies are those of Redis 7, and what is not there is an unknown command. COMMAND
+LIST lists all.
 
 It listens on this machine alone. Another address needs --tls-cert, --tls-key and --password-file, or --insecure, where
 the network itself keeps strangers away. Without --data everything is in memory only. With it, --save makes snapshots

@@ -13,15 +13,23 @@ import (
 // ErrNoChoice is what a map is refused with that has no batches with a condition.
 var ErrNoChoice = errors.New("this table has no InsertIf: measure its inserts, without chosen")
 
+// chooser is as much of table.Chooser as is measured: each method of an interface costs the compiler time for each pair of
+// types.
+type chooser[K, V any] interface {
+	InsertIfOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], when device.Slice[bool]) error
+	FindIfOn(st *device.Stream, keys device.Slice[K], when device.Slice[bool], values device.Slice[V],
+		found device.Slice[bool]) error
+}
+
 // Choosing is a map with a share of the pairs, Options.Chosen, inserted by InsertIfOn: those whose keys are chosen. Look-ups are by FindIfOn, of
 // which as many are chosen, by their positions; all others must come out as not found. Rates are of rows, chosen or not.
-func (w *Work[K, V]) Choosing(m table.Map[K, V]) (Subject, error) {
+func Choosing[K, V workload.Wide](w *Work[K, V], m table.Map[K, V]) (Subject, error) {
 	s := w.Map(m)
-	c, ok := m.(table.Chooser[K, V])
+	c, ok := m.(chooser[K, V])
 	if !ok {
 		return s, ErrNoChoice
 	}
-	if err := w.choose(); err != nil {
+	if err := choose(w); err != nil {
 		return s, err
 	}
 	st := w.Device.Stream()
@@ -33,7 +41,7 @@ func (w *Work[K, V]) Choosing(m table.Map[K, V]) (Subject, error) {
 }
 
 // choose makes the conditions, once, and has Expect say what must come of them.
-func (w *Work[K, V]) choose() error {
+func choose[K, V workload.Wide](w *Work[K, V]) error {
 	if w.chosen.Addr() != 0 {
 		return nil
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/workload"
 )
 
 // FilterRow is what a Row has of filters beside the others.
@@ -32,7 +33,7 @@ type deleting[K any] interface {
 // Filter is a filter with all keys inserted. Look-ups are of those alone, and what it does not find is wrong, also when each is asked for
 // once more. As many look-ups of absent keys are measured apart, and what it finds of them is no wrong answer but FilterRow's rate. Errors: keys of which it is not known
 // whether they are absent.
-func (w *Work[K, V]) Filter(f table.Filter[K]) (Subject, error) {
+func Filter[K, V workload.Wide](w *Work[K, V], f table.Filter[K]) (Subject, error) {
 	st := w.Device.Stream()
 	find := func() error { return f.ContainsOn(st, w.Queries, w.Found) }
 	s := Subject{
@@ -47,7 +48,7 @@ func (w *Work[K, V]) Filter(f table.Filter[K]) (Subject, error) {
 				return err
 			}
 			defer told.Free()
-			if err := w.told(f.ContainsOn, told)(); err != nil {
+			if err := byKeys(w, f.ContainsOn, told)(); err != nil {
 				return err
 			}
 			there, err := w.trues(told)
@@ -70,7 +71,7 @@ func (w *Work[K, V]) Filter(f table.Filter[K]) (Subject, error) {
 			found, err := w.trues(w.Found)
 			row.Filter.FalsePositives = float64(found) / float64(w.Options.Queries)
 			if del, is := f.(deleting[K]); is && err == nil {
-				err = w.deletions(row, del, told)
+				err = deletions(w, row, del, told)
 			}
 			return err
 		},
@@ -83,7 +84,8 @@ func (w *Work[K, V]) Filter(f table.Filter[K]) (Subject, error) {
 
 // deletions measures the deletion of all keys. None may stay, and each must be told to be deleted, but for as many as were
 // refused, of which one in a hundred million may be.
-func (w *Work[K, V]) deletions(row *Row, f deleting[K], told device.Slice[bool]) (err error) {
+func deletions[K, V workload.Wide](w *Work[K, V], row *Row, f deleting[K],
+	told device.Slice[bool]) (err error) {
 	fill := w.batches(func(first, end int) error { return f.InsertOn(w.Device.Stream(), w.Keys.Slice(first, end)) })
 	refused := 0
 	full := func() error {
@@ -100,7 +102,7 @@ func (w *Work[K, V]) deletions(row *Row, f deleting[K], told device.Slice[bool])
 		rate *float64
 		told device.Slice[bool]
 	}{{&row.Filter.Delete, device.Slice[bool]{}}, {&row.Filter.DeleteTold, told}} {
-		if *x.rate, err = w.rate("delete", w.Options.N, full, w.told(f.DeleteOn, x.told)); err != nil {
+		if *x.rate, err = w.rate("delete", w.Options.N, full, byKeys(w, f.DeleteOn, x.told)); err != nil {
 			return err
 		}
 		left, err := f.Len()

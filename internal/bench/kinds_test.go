@@ -160,7 +160,7 @@ func TestFilterIsVerified(t *testing.T) {
 	for _, lose := range []int{0, 500} {
 		f := &goFilter{bits: make([]bool, 8*n), lose: lose}
 		row := measured(t, bench.TableOptions{Keys: "rand", ValueBytes: 4, N: n, Queries: 4 * n, Hits: 1},
-			func(w *bench.Work[uint32, uint32], _ float64) (bench.Subject, error) { return w.Filter(f) })
+			func(w *bench.Work[uint32, uint32], _ float64) (bench.Subject, error) { return bench.Filter(w, f) })
 		x := row.Filter
 		if (row.Wrong > 0) != (lose > 0) || row.Insert <= 0 || row.Find <= 0 || row.FindShare <= 0 || x == nil || x.Absent <= 0 {
 			t.Fatalf("every %dth key lost: %+v", lose, row)
@@ -170,7 +170,9 @@ func TestFilterIsVerified(t *testing.T) {
 		}
 	}
 	_, err := bench.Table(benchtest.CPU(t), bench.TableOptions{Keys: "line", KeyBytes: 4, ValueBytes: 4, N: 9, Queries: 9, Loads: []float64{1}},
-		func(w *bench.Work[uint32, uint32], _ float64) (bench.Subject, error) { return w.Filter(&goFilter{}) })
+		func(w *bench.Work[uint32, uint32], _ float64) (bench.Subject, error) {
+			return bench.Filter(w, &goFilter{})
+		})
 	if err == nil {
 		t.Error("keys that may be there by chance are taken for absent ones")
 	}
@@ -187,7 +189,7 @@ func TestSetsAndMultiMaps(t *testing.T) {
 		for _, family := range warpmap.Families(table.KindSet) {
 			row := measured(t, o, func(w *bench.Work[uint32, uint32], load float64) (bench.Subject, error) {
 				s, err := warpmap.NewSet[uint32](w.Device, family, table.Options{Capacity: o.N, LoadFactor: load})
-				return w.Set(s), err
+				return bench.Set(w, s), err
 			})
 			if row.Wrong != 0 || row.Insert <= 0 || row.InsertAdded <= 0 || row.Find <= 0 || row.Delete <= 0 {
 				t.Errorf("set of %s, %+v: %+v", family, o, row)
@@ -198,7 +200,7 @@ func TestSetsAndMultiMaps(t *testing.T) {
 				row := measured(t, o, func(w *bench.Work[uint32, uint32], load float64) (bench.Subject, error) {
 					base := table.Options{Capacity: o.N, LoadFactor: load}
 					m, err := warpmap.NewMultiMapOf[uint32, uint32](w.Device, kind, family, table.MultiMapOptions{Options: base, Keys: w.Different()})
-					return w.MultiMap(m), err
+					return bench.MultiMap(w, m), err
 				})
 				if row.Wrong != 0 || row.Insert <= 0 || row.Find <= 0 || row.Count <= 0 || o.Distinct > 0 && o.Queries == 0 && row.Asked > o.Distinct {
 					t.Errorf("%v of %s, %+v: %+v", kind, family, o, row)
@@ -285,8 +287,12 @@ func TestBuiltMultiMapsAreVerified(t *testing.T) {
 		return forgetful{m}
 	}
 	for what, make := range map[string]bench.Make[uint32, uint32]{
-		"built beside":   func(w *bench.Work[uint32, uint32], _ float64) (bench.Subject, error) { return w.MultiMap(list(w)), nil },
-		"built in place": func(w *bench.Work[uint32, uint32], _ float64) (bench.Subject, error) { return w.BuiltMultiMap(list(w)) },
+		"built beside": func(w *bench.Work[uint32, uint32], _ float64) (bench.Subject, error) {
+			return bench.MultiMap(w, list(w)), nil
+		},
+		"built in place": func(w *bench.Work[uint32, uint32], _ float64) (bench.Subject, error) {
+			return bench.BuiltMultiMap(w, list(w))
+		},
 	} {
 		if row := measured(t, o, make); row.Wrong != 1 || row.Insert <= 0 {
 			t.Errorf("%s: %d wrong answers of one", what, row.Wrong)
@@ -381,9 +387,9 @@ func TestUpdatesAndChoicesAreVerified(t *testing.T) {
 						return bench.Subject{}, err
 					}
 					if c.update {
-						return w.Updated(careless{m, about})
+						return bench.Updated(w, careless{m, about})
 					}
-					return w.Choosing(careless{m, about})
+					return bench.Choosing(w, careless{m, about})
 				})
 				if (row.Wrong > 0) != (about != "") || (row.Update > 0) != c.update || row.Filling() <= 0 || row.InsertShare <= 0 || row.Find <= 0 {
 					t.Errorf("%+v, careless about %q: %+v", o, about, row)
@@ -400,9 +406,9 @@ func TestUpdatesAndChoicesAreVerified(t *testing.T) {
 			}
 			defer m.Close()
 			if o.Update {
-				return w.Updated(m)
+				return bench.Updated(w, m)
 			}
-			return w.Choosing(m)
+			return bench.Choosing(w, m)
 		})
 		if !errors.Is(err, want) {
 			t.Errorf("%v, want %v", err, want)
@@ -446,7 +452,7 @@ func TestWrongTellingIsCounted(t *testing.T) {
 	for _, about := range []string{"added", "deleted", "what is deleted"} {
 		row := measured(t, o, func(w *bench.Work[uint32, uint32], load float64) (bench.Subject, error) {
 			s, err := warpmap.NewSet[uint32](w.Device, warpmap.Slab, table.Options{})
-			return w.Set(liar{s, about}), err
+			return bench.Set(w, liar{s, about}), err
 		})
 		if row.Wrong == 0 {
 			t.Errorf("%s is wrong, and no answer", about)
@@ -454,7 +460,7 @@ func TestWrongTellingIsCounted(t *testing.T) {
 	}
 	row := measured(t, o, func(w *bench.Work[uint32, uint32], load float64) (bench.Subject, error) {
 		m, err := warpmap.NewMultiMap[uint32, uint32](w.Device, warpmap.Slab, table.Options{})
-		return w.MultiMap(miscounter{m}), err
+		return bench.MultiMap(w, miscounter{m}), err
 	})
 	if row.Wrong != 1 {
 		t.Errorf("%d wrong answers of one", row.Wrong)
@@ -488,7 +494,7 @@ func TestWrongAmongManyValues(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer m.Close()
-		s := w.MultiMap(m)
+		s := bench.MultiMap(w, m)
 		for _, want := range []int{0, 1} {
 			if want == 0 {
 				err = s.Fill()

@@ -5,6 +5,7 @@ import (
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/workload"
 )
 
 // manyValues are so many that a warp adds up those of a key.
@@ -12,15 +13,15 @@ const manyValues = 64
 
 // MultiMap is a multimap with all pairs inserted. A look-up gives all values of its key. Counting them is measured too, and where the multimap
 // has BuildOn, how fast it is made from all pairs at once: after that it must answer as before.
-func (w *Work[K, V]) MultiMap(m table.MultiMap[K, V]) Subject {
-	s := w.InsertedMultiMap(m)
+func MultiMap[K, V workload.Wide](w *Work[K, V], m table.MultiMap[K, V]) Subject {
+	s := InsertedMultiMap(w, m)
 	if b, ok := m.(Builder[K, V]); ok {
 		counting := s.More
 		s.More = func(row *Row) (err error) {
 			if err := counting(row); err != nil {
 				return err
 			}
-			if row.Build, err = w.rate("build", w.Options.N, m.Clear, w.build(b)); err != nil {
+			if row.Build, err = w.rate("build", w.Options.N, m.Clear, build(w, b)); err != nil {
 				return err
 			}
 			if err := s.Find(); err != nil {
@@ -35,22 +36,22 @@ func (w *Work[K, V]) MultiMap(m table.MultiMap[K, V]) Subject {
 }
 
 // BuiltMultiMap is MultiMap made by BuildOn, whose rate is Row.Insert.
-func (w *Work[K, V]) BuiltMultiMap(m table.MultiMap[K, V]) (Subject, error) {
-	s := w.InsertedMultiMap(m)
+func BuiltMultiMap[K, V workload.Wide](w *Work[K, V], m table.MultiMap[K, V]) (Subject, error) {
+	s := InsertedMultiMap(w, m)
 	b, ok := m.(Builder[K, V])
 	if !ok {
 		return s, ErrNoBuild
 	}
-	s.Fill = w.build(b)
+	s.Fill = build(w, b)
 	return s, nil
 }
 
 // InsertedMultiMap is MultiMap without BuildOn.
-func (w *Work[K, V]) InsertedMultiMap(m table.MultiMap[K, V]) Subject {
+func InsertedMultiMap[K, V workload.Wide](w *Work[K, V], m table.MultiMap[K, V]) Subject {
 	return Subject{
 		Table: m,
 		Fill:  w.pairs(m),
-		Find:  func() error { return w.findAll(m) },
+		Find:  func() error { return findAll(w, m) },
 		Wrong: func() (int, error) {
 			p := verifyParams{Values: w.all.Addr(), Offsets: w.offsets.Addr(), Each: uint64(max(1, w.Options.Each))}
 			if w.kinds.Unique() {
@@ -86,7 +87,7 @@ type finderInto[K, V any] interface {
 	FindAllInto(st *device.Stream, keys device.Slice[K], offsets device.Slice[uint64], values func(n int) (device.Slice[V], error)) (int, error)
 }
 
-func (w *Work[K, V]) findAll(m table.MultiMap[K, V]) (err error) {
+func findAll[K, V workload.Wide](w *Work[K, V], m table.MultiMap[K, V]) (err error) {
 	into, ok := m.(finderInto[K, V])
 	if !ok {
 		Free(w.offsets, w.all)

@@ -5,13 +5,14 @@ import (
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/workload"
 )
 
 // Set is a set with all keys inserted. Inserts that tell which keys were new are measured too, and deletions that tell which were there:
 // of both, as many must be told as the set comes to have, or had.
-func (w *Work[K, V]) Set(s table.Set[K]) Subject {
+func Set[K, V workload.Wide](w *Work[K, V], s table.Set[K]) Subject {
 	st := w.Device.Stream()
-	fill := w.told(s.InsertOn, device.Slice[bool]{})
+	fill := byKeys(w, s.InsertOn, device.Slice[bool]{})
 	return Subject{
 		Table: s,
 		Fill:  fill,
@@ -24,7 +25,7 @@ func (w *Work[K, V]) Set(s table.Set[K]) Subject {
 				return err
 			}
 			defer told.Free()
-			if row.InsertAdded, err = w.rate("insert with added", w.Options.N, s.Clear, w.told(s.InsertOn, told)); err != nil {
+			if row.InsertAdded, err = w.rate("insert with added", w.Options.N, s.Clear, byKeys(w, s.InsertOn, told)); err != nil {
 				return err
 			}
 			added, err := w.trues(told)
@@ -40,7 +41,7 @@ func (w *Work[K, V]) Set(s table.Set[K]) Subject {
 				row.Wrong += apart(there, w.keys)
 			}
 			full := func() error { return errors.Join(s.Clear(), fill()) }
-			if row.Delete, err = w.rate("delete", w.Options.N, full, w.told(s.DeleteOn, told)); err != nil {
+			if row.Delete, err = w.rate("delete", w.Options.N, full, byKeys(w, s.DeleteOn, told)); err != nil {
 				return err
 			}
 			deleted, err := w.trues(told)
@@ -61,8 +62,9 @@ func (w *Work[K, V]) Set(s table.Set[K]) Subject {
 	}
 }
 
-// told does op with all keys, and has it tell of each; where told has no memory, it need not.
-func (w *Work[K, V]) told(op func(*device.Stream, device.Slice[K], device.Slice[bool]) error, told device.Slice[bool]) func() error {
+// byKeys does op with all keys, and has it tell of each; where told has no memory, it need not.
+func byKeys[K, V workload.Wide](w *Work[K, V], op func(*device.Stream, device.Slice[K], device.Slice[bool]) error,
+	told device.Slice[bool]) func() error {
 	return w.batches(func(first, end int) error {
 		part := told
 		if told.Addr() != 0 {

@@ -35,12 +35,12 @@ func TestTableBuild(t *testing.T) {
 			return bench.Subject{}, err
 		}
 		b = &buildable{Map: m}
-		return w.Built(b)
+		return bench.Built(w, b)
 	})
 	if err != nil || b.builds != bench.Runs+1 || rows[0].Build <= 0 || rows[0].Insert != 0 || rows[0].InsertShare <= 0 || rows[0].Wrong != 0 {
 		t.Errorf("%d builds, %+v, %v", b.builds, rows, err)
 	}
-	_, err = bench.Table(d, o, func(w *bench.Work[uint32, uint32], load float64) (bench.Subject, error) { return w.Built(b.Map) })
+	_, err = bench.Table(d, o, func(w *bench.Work[uint32, uint32], load float64) (bench.Subject, error) { return bench.Built(w, b.Map) })
 	if !errors.Is(err, bench.ErrNoBuild) {
 		t.Errorf("build of a table that cannot: %v", err)
 	}
@@ -102,7 +102,7 @@ func TestWrongAnswersAreCounted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		check(string(family)+" set, a key less", w.Set(s), func() error { _, err := s.Delete(keys[:1], nil); return err })
+		check(string(family)+" set, a key less", bench.Set(w, s), func() error { _, err := s.Delete(keys[:1], nil); return err })
 	}
 	for _, family := range warpmap.Families(table.KindMultiMap) {
 		for name, spoil := range map[string]func(m table.MultiMap[uint32, uint32]) error{
@@ -121,7 +121,7 @@ func TestWrongAnswersAreCounted(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			check(string(family)+" multimap, "+name, w.MultiMap(m), func() error { return spoil(m) })
+			check(string(family)+" multimap, "+name, bench.MultiMap(w, m), func() error { return spoil(m) })
 		}
 	}
 }

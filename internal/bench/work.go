@@ -196,7 +196,7 @@ type Builder[K, V any] interface {
 }
 
 // build makes it so.
-func (w *Work[K, V]) build(b Builder[K, V]) func() error {
+func build[K, V workload.Wide](w *Work[K, V], b Builder[K, V]) func() error {
 	return func() error { return b.BuildOn(w.Device.Stream(), w.Keys, w.Values) }
 }
 
@@ -204,13 +204,13 @@ func (w *Work[K, V]) build(b Builder[K, V]) func() error {
 var ErrNoBuild = errors.New("this table has no BuildOn: measure its inserts, without build")
 
 // Built is a map made by BuildOn.
-func (w *Work[K, V]) Built(m table.Map[K, V]) (Subject, error) {
+func Built[K, V workload.Wide](w *Work[K, V], m table.Map[K, V]) (Subject, error) {
 	s := w.Map(m)
 	b, ok := m.(Builder[K, V])
 	if !ok {
 		return s, ErrNoBuild
 	}
-	s.Fill = w.build(b)
+	s.Fill = build(w, b)
 	return s, nil
 }
 

@@ -339,21 +339,22 @@ func (w *chunkWalk) make(c *chunk, rows int64) (err error) {
 	return nil
 }
 
-// release gives a chunk's memory back, which nothing uses any more: whatever was queued on it was waited for. The
-// streams of the table's users do not matter, and may be closed.
-func (c *chunk) release() error {
+// release gives a chunk's memory back, behind the work of streams that may be using it: none where all was waited for,
+// for the streams of the table's users may be closed.
+func (c *chunk) release(busy ...*device.Stream) error {
 	old := *c
 	*c = chunk{}
-	return errors.Join(old.mem[0].FreeAfter(), old.mem[1].FreeAfter(), old.host[0].Free(), old.host[1].Free())
+	return errors.Join(old.mem[0].FreeAfter(busy...), old.mem[1].FreeAfter(busy...), old.host[0].Free(), old.host[1].Free())
 }
 
 // free gives all memory back. What a fetch queued before it failed is waited for.
 func (w *chunkWalk) free() (err error) {
+	var busy []*device.Stream
 	if w.failed {
-		w.f.Guard(func() { err = w.f.order.Idle() })
+		w.f.Guard(func() { busy, err = w.f.order.Idle() })
 	}
 	for i := range w.chunk {
-		err = errors.Join(err, w.chunk[i].release())
+		err = errors.Join(err, w.chunk[i].release(busy...))
 	}
 	if errors.Is(err, device.ErrClosed) { // the device: it has freed all
 		return nil

@@ -71,3 +71,6 @@ var (
 	OuterProgram    = outerProgram
 	CopyStaged      = copyStaged
 )
+
+// Users are the streams behind which the table's memory is freed.
+func (f *Frame) Users() []*device.Stream { return f.users }

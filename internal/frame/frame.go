@@ -440,9 +440,9 @@ func (f *Frame) Close() error {
 	}
 	f.closed = true
 	opened.remove(f.opened)
-	err := f.order.Idle()
+	busy, err := f.order.Idle()
 	f.order.Close()
-	f.users = nil
+	f.users = busy
 	err = OneLine(errors.Join(err, f.Spare(), f.release(&f.refused), f.free(), f.landing.Free()))
 	if errors.Is(err, device.ErrClosed) {
 		return nil // the device freed all

@@ -1,6 +1,8 @@
 package frame
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -113,16 +115,25 @@ func (o *Order) forget() {
 	o.reads = o.reads[:0]
 }
 
-// Idle waits until all work queued on the table is done.
-func (o *Order) Idle() error {
+// Idle waits until all work queued on the table is done. Where the wait for a mark is refused, it waits for the mark's
+// stream. busy are those streams for which that is refused, too: what they may be using is to be freed behind them.
+func (o *Order) Idle() (busy []*device.Stream, err error) {
 	for _, m := range append([]mark{o.write}, o.reads...) {
-		if m.ev != nil {
-			if err := m.ev.Sync(); err != nil {
-				return err
+		if m.ev == nil {
+			continue
+		}
+		e := m.ev.Sync()
+		if errors.As(e, new(*device.CallError)) {
+			if e = nil; m.st.On(o.d) == nil { // else it is closed, and its Close has waited
+				e = m.st.Sync()
 			}
 		}
+		if e != nil {
+			busy = append(busy, m.st)
+			err = cmp.Or(err, e)
+		}
 	}
-	return nil
+	return busy, err
 }
 
 // Lock and Unlock guard the table while a call decides and queues.

@@ -2,9 +2,11 @@ package frame_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/faults"
 	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/internal/testenv"
 )
@@ -97,6 +99,60 @@ func TestOrderBeginsWithTheTable(t *testing.T) {
 			}))
 			if got[0] != 0 {
 				t.Error("a look-up saw the table as it was before it was made")
+			}
+		})
+	}
+}
+
+// Idle waits for every operation, also where a wait is refused, and tells which streams it could not wait for. A table
+// that is closed then is freed behind these, and not at once.
+func TestIdleWaitsForAll(t *testing.T) {
+	d := openCPU(t)
+	var streams []*device.Stream
+	for range 2 {
+		st, err := d.NewStream()
+		must(t, err)
+		streams = append(streams, st)
+	}
+	nothing := func(*device.Stream) error { return nil }
+	for _, c := range []struct {
+		name   string
+		refuse *faults.Counter
+		waits  int64
+		busy   []*device.Stream
+	}{
+		{"none refused", &faults.Counter{}, 3, nil},
+		{"one", &faults.Counter{Site: faults.Sync, N: 1, Outcome: faults.Fails}, 4, nil},
+		{"the last", &faults.Counter{Site: faults.Sync, N: 3, Outcome: faults.Fails}, 3, nil}, // of a stream that is closed
+		{"all", &faults.Counter{Site: faults.Sync, N: 1, Rest: true, Outcome: faults.Fails}, 5, streams[:2]},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var f frame.Frame
+			var users []*device.Stream
+			must(t, f.Open("warpcore", d, func() error { return nil }, func() error {
+				users = f.Users()
+				return nil
+			}))
+			last, err := d.NewStream()
+			must(t, err)
+			must(t, f.Writing(streams[0], nothing))
+			must(t, f.Reading(streams[1], nothing))
+			must(t, f.Reading(last, nothing))
+			must(t, last.Close())
+			faults.Set(d, c.refuse.Order)
+			err = f.Close()
+			faults.Set(d, nil)
+			if got := c.refuse.Count(faults.Sync); got != c.waits {
+				t.Errorf("%d waits, want %d", got, c.waits)
+			}
+			if (err != nil) != (c.busy != nil) || err != nil && !errors.As(err, new(*faults.Error)) {
+				t.Errorf("Close: %v", err)
+			}
+			if !slices.Equal(users, c.busy) {
+				t.Errorf("freed behind %d streams, want %d", len(users), len(c.busy))
+			}
+			if live := d.Live(); len(live) > 0 {
+				t.Errorf("%v stays behind", live)
 			}
 		})
 	}

@@ -163,13 +163,7 @@ func (d *disk) readSnapshot(s *Space, name string) error {
 
 // readLog gives the bytes of a log that are sound, and cuts off the rest where it may.
 func (d *disk) readLog(s *Space, name string, repair bool) (sound int64, err error) {
-	sound, err = d.read(name, func(e entry) error {
-		if e.kind == kindEnd {
-			return errors.New("a record that only snapshots have")
-		}
-		s.apply(e)
-		return nil
-	})
+	sound, err = d.read(name, s.again)
 	if err == nil || errors.As(err, new(*os.PathError)) {
 		return sound, err
 	}
@@ -200,7 +194,19 @@ func (d *disk) read(name string, do func(e entry) error) (sound int64, err error
 	return entries(f, about.Size(), do)
 }
 
-// apply does again what a record says. Nothing is logged yet.
+// again does again what a record of a log says.
+func (s *Space) again(e entry) error {
+	switch e.kind {
+	case kindEnd:
+		return errors.New("a record that only snapshots have")
+	case kindGroup:
+		return each(e.value, s.again)
+	}
+	s.apply(e)
+	return nil
+}
+
+// apply does again what a record of a change says. Nothing is logged yet.
 func (s *Space) apply(e entry) {
 	if e.kind == kindClear {
 		for i := range s.shards {
@@ -214,9 +220,9 @@ func (s *Space) apply(e entry) {
 	i := sh.find(hash, e.key)
 	switch {
 	case e.kind == kindPut:
-		sh.put(i, hash, e.key, e.value, e.expires, s.opened)
+		sh.put(i, hash, e.key, e.value, e.filter, e.expires, s.opened)
 	case i < 0 && e.kind == kindAppend:
-		sh.put(i, hash, e.key, e.value, 0, s.opened)
+		sh.put(i, hash, e.key, e.value, false, 0, s.opened)
 	case i < 0:
 	case e.kind == kindAppend:
 		if len(sh.record(sh.slots[i].place).value())+len(e.value) <= mostBytes {
@@ -334,7 +340,7 @@ func (d *disk) cleared(s *Space) {
 	for i := range s.shards {
 		s.shards[i].log = last
 	}
-	last.append(kindClear, nil, nil, 0)
+	s.shards[0].note(entry{kind: kindClear})
 }
 
 // ErrNoFolder is what Save returns for a space that has none.
@@ -418,7 +424,7 @@ func (d *disk) save(s *Space) (err error) {
 					continue
 				}
 				if r := sh.record(at.place); !r.expired(now) {
-					b = appendEntry(b, entry{kindPut, r.key(), r.value(), r.expires()})
+					b = appendEntry(b, entry{kindPut, r.key(), r.value(), r.expires(), r.filter()})
 					keys++
 				}
 			}

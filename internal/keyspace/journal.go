@@ -23,13 +23,15 @@ const (
 	kindClear                  // all keys are gone
 	kindPatch                  // the key's value has these bytes from expires on
 	kindEnd                    // a snapshot is whole, with as many keys as expires says
+	kindGroup                  // the value is records, of which all or none are done
 )
 
 // A file begins with a word, and its records with their heads.
 const (
 	magic       = "warpmap keys 01\n"
-	entryBytes  = 32 // crcs of the rest of the head and of key and value; kind, bytes of key and value, expires
+	entryBytes  = 32 // crcs of the rest of the head and of key and value; kind, bytes of key and value, filter, expires
 	mostPending = 64 << 20
+	mostGroup   = 256 << 20 // bytes of a group's records, but for its last
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -39,6 +41,7 @@ type entry struct {
 	kind       kind
 	key, value []byte
 	expires    int64
+	filter     bool // the value of kindPut is a filter
 }
 
 // appendEntry appends a record of a file to b.
@@ -49,6 +52,9 @@ func appendEntry(b []byte, e entry) []byte {
 	binary.LittleEndian.PutUint32(head[8:], uint32(e.kind))
 	binary.LittleEndian.PutUint32(head[12:], uint32(len(e.key)))
 	binary.LittleEndian.PutUint32(head[16:], uint32(len(e.value)))
+	if e.filter {
+		head[20] = 1
+	}
 	binary.LittleEndian.PutUint64(head[24:], uint64(e.expires))
 	binary.LittleEndian.PutUint32(head[:], crc32.Update(0, castagnoli, head[4:]))
 	return append(append(append(b, head[:]...), e.key...), e.value...)
@@ -104,13 +110,11 @@ func entries(r io.Reader, size int64, do func(e entry) error) (sound int64, err 
 			}
 			return sound, errors.New("a record's head has another checksum than it says")
 		}
-		key, value := binary.LittleEndian.Uint32(head[12:]), binary.LittleEndian.Uint32(head[16:])
-		e := entry{kind: kind(head[8]), expires: int64(binary.LittleEndian.Uint64(head[24:]))}
-		k, none := binary.LittleEndian.Uint32(head[8:]), binary.LittleEndian.Uint32(head[20:])
-		if k < uint32(kindPut) || k > uint32(kindEnd) || none != 0 || key > mostBytes || value > mostBytes {
-			return sound, fmt.Errorf("a record of kind %d with %d and %d bytes", e.kind, key, value)
+		e, key, value, err := headOf(head[:])
+		if err != nil {
+			return sound, err
 		}
-		n := int64(key) + int64(value)
+		n := key + value
 		end := sound + entryBytes + n
 		if end > size {
 			return sound, errTorn
@@ -135,6 +139,42 @@ func entries(r io.Reader, size int64, do func(e entry) error) (sound int64, err 
 		sound = end
 	}
 	return sound, nil
+}
+
+// headOf reads a record's head, and tells how many bytes its key and its value have.
+func headOf(head []byte) (e entry, key, value int64, err error) {
+	u32 := func(at int) uint32 { return binary.LittleEndian.Uint32(head[at:]) }
+	k, more := u32(8), u32(20)
+	key, value = int64(u32(12)), int64(u32(16))
+	e = entry{kind: kind(k), filter: more == 1, expires: int64(binary.LittleEndian.Uint64(head[24:]))}
+	if k < uint32(kindPut) || k > uint32(kindGroup) || more > 1 || e.filter && e.kind != kindPut || key > mostKey ||
+		value > mostBytes {
+		err = fmt.Errorf("a record of kind %d with %d and %d bytes", k, key, value)
+	}
+	return e, key, value, err
+}
+
+// each gives the records of a group to do. The group's own checksum is that of all of them.
+func each(b []byte, do func(e entry) error) error {
+	wrong := errors.New("a group of records that are not whole")
+	for len(b) > 0 {
+		if len(b) < entryBytes {
+			return wrong
+		}
+		e, key, value, err := headOf(b[:entryBytes])
+		if err != nil {
+			return err
+		}
+		if b = b[entryBytes:]; key+value > int64(len(b)) || e.kind == kindGroup {
+			return wrong
+		}
+		e.key, e.value = b[:key:key], b[key:key+value:key+value]
+		if err := do(e); err != nil {
+			return err
+		}
+		b = b[key+value:]
+	}
+	return nil
 }
 
 // zeros tells whether nothing but zeros is left.
@@ -180,17 +220,33 @@ func createLog(name string, wake chan struct{}, failed *atomic.Bool) (*logFile, 
 }
 
 // append adds a record. Where the disk does not keep up, it waits, but not for a log that cannot be written.
-func (l *logFile) append(k kind, key, value []byte, expires int64) {
+func (l *logFile) append(e entry) {
 	if l == nil {
 		return
 	}
+	before := l.begin()
+	l.buf = appendEntry(l.buf, e)
+	l.end(before)
+}
+
+// appendBytes adds records that are written out already.
+func (l *logFile) appendBytes(b []byte) {
+	before := l.begin()
+	l.buf = append(l.buf, b...)
+	l.end(before)
+}
+
+// begin locks the log when there is room, and end unlocks it when something was added behind what was there before.
+func (l *logFile) begin() (before int) {
 	l.mu.Lock()
 	for len(l.buf) > mostPending && l.err == nil && !l.broken && !l.failed.Load() {
 		l.signal()
 		l.turn.Wait()
 	}
-	before := len(l.buf)
-	l.buf = appendEntry(l.buf, entry{k, key, value, expires})
+	return len(l.buf)
+}
+
+func (l *logFile) end(before int) {
 	l.bytes += int64(len(l.buf) - before)
 	if before < 1<<20 && len(l.buf) >= 1<<20 {
 		l.signal()

@@ -20,19 +20,20 @@ const (
 
 // Offsets of a record's head, of 4 bytes each but for the last.
 const (
-	atKeyBytes   = 0 // with deadBit
+	atKeyBytes   = 0 // with deadBit and filterBit
 	atValueBytes = 4
 	atRoom       = 8
 	atUsed       = 12
 	atExpires    = 16
 	headBytes    = 24
 
-	deadBit = 1 << 31
-	grain   = 8 // records begin at multiples of it
+	deadBit   = 1 << 31
+	filterBit = 1 << 30 // the value is no string, but a filter
+	grain     = 8       // records begin at multiples of it
 )
 
-// Bounds of keys and values: with their heads they are within what 4 bytes count.
-const mostBytes = 1 << 30
+// Bounds of keys and values: with their heads they are within what 4 bytes count, and keys leave two bits.
+const mostKey, mostBytes = 1<<30 - 1, 1 << 30
 
 // Segments have between these bytes, or are one record.
 const leastSegment, mostSegment = 1 << 9, 1 << 20
@@ -42,8 +43,9 @@ type record []byte
 
 func (r record) u32(at int) uint32      { return binary.LittleEndian.Uint32(r[at:]) }
 func (r record) set32(at int, v uint32) { binary.LittleEndian.PutUint32(r[at:], v) }
-func (r record) keyBytes() int          { return int(r.u32(atKeyBytes) &^ deadBit) }
+func (r record) keyBytes() int          { return int(r.u32(atKeyBytes) &^ (deadBit | filterBit)) }
 func (r record) dead() bool             { return r.u32(atKeyBytes)&deadBit != 0 }
+func (r record) filter() bool           { return r.u32(atKeyBytes)&filterBit != 0 }
 func (r record) room() int              { return int(r.u32(atRoom)) }
 func (r record) expires() int64         { return int64(binary.LittleEndian.Uint64(r[atExpires:])) }
 func (r record) setExpires(at int64)    { binary.LittleEndian.PutUint64(r[atExpires:], uint64(at)) }
@@ -53,6 +55,22 @@ func (r record) expired(now int64) bool { e := r.expires(); return e != 0 && e <
 func (r record) value() []byte {
 	from := headBytes + r.keyBytes()
 	return r[from : from+int(r.u32(atValueBytes))]
+}
+
+// text is the value if it is a string; else it is nil.
+func (r record) text() []byte {
+	if r.filter() {
+		return nil
+	}
+	return r.value()
+}
+
+// filterValue is the value if it is a filter; else it is nil.
+func (r record) filterValue() []byte {
+	if r.filter() {
+		return r.value()
+	}
+	return nil
 }
 
 // sizeOf is how large a record is, with room for a value of so many bytes or a few more.

@@ -44,9 +44,9 @@ func TestScanWhileIndexesShrink(t *testing.T) {
 		s.testPut(fmt.Sprint(i), "", 0)
 	}
 	seen := map[string]int{}
-	give := func(key []byte) { seen[string(key)]++ }
+	give := func(key, _ []byte) { seen[string(key)]++ }
 	for next, first := uint64(0), true; first || next != 0; first = false {
-		next = s.Scan(next, 5, 0, give)
+		next = s.Scan(next, 5, 0, false, give)
 		shard := &s.shards[next<<1>>(64-shardBits)]
 		for i := 0; shard.keys.Load() > 10 && len(seen) < n && i < len(shard.slots); i++ { // but for those given last
 			if at := shard.slots[i]; at.place != 0 && at.hash > next<<1+1<<50 {

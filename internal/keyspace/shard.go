@@ -19,10 +19,12 @@ type Shard struct {
 	moving   bool
 	left     uint32 // the segment that was current when records began to be moved, and is not any more; or 0
 	log      *logFile
-	records  int64 // bytes of live records
-	counted  int64 // bytes of records and slots that the space does not know yet
-	expiring int   // keys that expire
-	at       int   // the slot where the sweep goes on
+	group    *Group              // of what is logged together; nil: each by itself
+	watches  map[string][]*Watch // by their keys
+	records  int64               // bytes of live records
+	counted  int64               // bytes of records and slots that the space does not know yet
+	expiring int                 // keys that expire
+	at       int                 // the slot where the sweep goes on
 	keys     atomic.Int64
 
 	hits, misses, expired, evicted, changes uint64
@@ -67,7 +69,8 @@ func (s *Shard) there(hash uint64, key []byte, now int64) int {
 	return i
 }
 
-// Get is a key's value, and when it expires, in milliseconds since 1970; 0 for never.
+// Get is a key's value, and when it expires, in milliseconds since 1970; 0 for never. The value of a key that holds a
+// filter is nil, and no other is.
 func (s *Shard) Get(hash uint64, key []byte, now int64) (value []byte, expires int64, ok bool) {
 	i := s.there(hash, key, now)
 	if i < 0 {
@@ -79,7 +82,7 @@ func (s *Shard) Get(hash uint64, key []byte, now int64) (value []byte, expires i
 	if t := clock(now); r.u32(atUsed) != t {
 		r.set32(atUsed, t)
 	}
-	return r.value(), r.expires(), true
+	return r.text(), r.expires(), true
 }
 
 // Peek does what Get does, and leaves no trace of it.
@@ -89,24 +92,70 @@ func (s *Shard) Peek(hash uint64, key []byte, now int64) (value []byte, expires 
 		return nil, 0, false
 	}
 	r := s.record(s.slots[i].place)
-	return r.value(), r.expires(), true
+	return r.text(), r.expires(), true
+}
+
+// Filter is what Peek is for a key that holds a filter; the value of another is nil.
+func (s *Shard) Filter(hash uint64, key []byte, now int64) (value []byte, expires int64, ok bool) {
+	i := s.there(hash, key, now)
+	if i < 0 {
+		return nil, 0, false
+	}
+	r := s.record(s.slots[i].place)
+	return r.filterValue(), r.expires(), true
+}
+
+// Used is how many bytes a key's record takes with its slot, and since how many milliseconds it was not used.
+func (s *Shard) Used(hash uint64, key []byte, now int64) (bytes, idle int64, ok bool) {
+	i := s.there(hash, key, now)
+	if i < 0 {
+		return 0, 0, false
+	}
+	r := s.record(s.slots[i].place)
+	return int64(r.size() + slotBytes), int64(clock(now)-r.u32(atUsed)) << clockBits, true
 }
 
 // clock counts 64 ms each. It goes round in nine years.
-func clock(now int64) uint32 { return uint32(now >> 6) }
+func clock(now int64) uint32 { return uint32(now >> clockBits) }
+
+const clockBits = 6
 
 // Put puts or replaces a value. Neither key nor value may be of the shard's memory.
 func (s *Shard) Put(hash uint64, key, value []byte, expires, now int64) {
-	s.changes++
-	s.log.append(kindPut, key, value, expires)
-	s.put(s.find(hash, key), hash, key, value, expires, now)
+	s.changed(entry{kind: kindPut, key: key, value: value, expires: expires})
+	s.put(s.find(hash, key), hash, key, value, false, expires, now)
 }
 
-func (s *Shard) put(i int, hash uint64, key, value []byte, expires, now int64) {
+// PutFilter does what Put does, for a value that is a filter.
+func (s *Shard) PutFilter(hash uint64, key, value []byte, expires, now int64) {
+	s.changed(entry{kind: kindPut, key: key, value: value, filter: true, expires: expires})
+	s.put(s.find(hash, key), hash, key, value, true, expires, now)
+}
+
+// changed says that something is done to a key: it is logged, and those are told who watch the key.
+func (s *Shard) changed(e entry) {
+	s.changes++
+	if s.watches != nil {
+		s.touch(e.key)
+	}
+	s.note(e)
+}
+
+// note logs.
+func (s *Shard) note(e entry) {
+	if s.group != nil {
+		s.group.add(s.log, e)
+		return
+	}
+	s.log.append(e)
+}
+
+func (s *Shard) put(i int, hash uint64, key, value []byte, filter bool, expires, now int64) {
 	if i >= 0 {
 		r := s.record(s.slots[i].place)
 		if size, wanted := r.size(), sizeOf(len(key), len(value)); wanted <= size && (size <= 64 || 2*wanted >= size) {
 			s.expiring += expiring(expires) - expiring(r.expires())
+			r.set32(atKeyBytes, keyWord(len(key), filter))
 			r.set32(atValueBytes, uint32(len(value)))
 			r.set32(atUsed, clock(now))
 			r.setExpires(expires)
@@ -114,7 +163,7 @@ func (s *Shard) put(i int, hash uint64, key, value []byte, expires, now int64) {
 			return
 		}
 	}
-	place := s.write(key, value, len(value), expires, now)
+	place := s.write(key, value, filter, len(value), expires, now)
 	if i >= 0 {
 		s.replace(i, place)
 	} else {
@@ -138,11 +187,11 @@ func expiring(at int64) int {
 }
 
 // write makes a record with room for so many bytes of a value.
-func (s *Shard) write(key, value []byte, room int, expires, now int64) uint64 {
+func (s *Shard) write(key, value []byte, filter bool, room int, expires, now int64) uint64 {
 	size := sizeOf(len(key), room)
 	place := s.reserve(size)
 	r := s.record(place)
-	r.set32(atKeyBytes, uint32(len(key)))
+	r.set32(atKeyBytes, keyWord(len(key), filter))
 	r.set32(atValueBytes, uint32(len(value)))
 	r.set32(atRoom, uint32(size-headBytes-len(key)))
 	r.set32(atUsed, clock(now))
@@ -153,6 +202,14 @@ func (s *Shard) write(key, value []byte, room int, expires, now int64) uint64 {
 	s.records += int64(size)
 	s.counted += int64(size)
 	return place
+}
+
+// keyWord is the first word of a record that lives.
+func keyWord(bytes int, filter bool) uint32 {
+	if filter {
+		return uint32(bytes) | filterBit
+	}
+	return uint32(bytes)
 }
 
 // Append appends to a value, or puts it, and gives its length. A value with more than most bytes is left as it was.
@@ -167,8 +224,7 @@ func (s *Shard) Append(hash uint64, key, more []byte, most int, now int64) (n in
 	if n = before + len(more); n > most {
 		return before, false
 	}
-	s.changes++
-	s.log.append(kindAppend, key, more, 0)
+	s.changed(entry{kind: kindAppend, key: key, value: more})
 	s.extend(i, key, more, now)
 	return n, true
 }
@@ -178,7 +234,7 @@ func (s *Shard) extend(i int, key, more []byte, now int64) {
 	before := len(r.value())
 	n := before + len(more)
 	if n > r.room() {
-		place := s.write(key, nil, n+min(n, 1<<20), r.expires(), now)
+		place := s.write(key, nil, r.filter(), min(n+min(n, 1<<20), max(n, mostBytes)), r.expires(), now)
 		old := s.record(s.slots[i].place) // which may have moved
 		to := s.record(place)
 		to.set32(atValueBytes, uint32(before))
@@ -195,8 +251,7 @@ func (s *Shard) extend(i int, key, more []byte, now int64) {
 // Patch replaces bytes of a key's value, which has so many and has not expired, by others.
 func (s *Shard) Patch(hash uint64, key []byte, from int, with []byte) {
 	v := s.record(s.slots[s.find(hash, key)].place).value()
-	s.changes++
-	s.log.append(kindPatch, key, with, int64(from))
+	s.changed(entry{kind: kindPatch, key: key, value: with, expires: int64(from)})
 	copy(v[from:], with)
 }
 
@@ -215,8 +270,7 @@ func (s *Shard) Expire(hash uint64, key []byte, at, now int64) bool {
 	if i < 0 {
 		return false
 	}
-	s.changes++
-	s.log.append(kindExpire, key, nil, at)
+	s.changed(entry{kind: kindExpire, key: key, expires: at})
 	s.expire(i, at)
 	return true
 }
@@ -229,9 +283,8 @@ func (s *Shard) expire(i int, at int64) {
 
 // remove takes the key of a slot out.
 func (s *Shard) remove(i int) {
-	s.changes++
 	place := s.slots[i].place
-	s.log.append(kindDelete, s.record(place).key(), nil, 0)
+	s.changed(entry{kind: kindDelete, key: s.record(place).key()})
 	s.unlink(i)
 	s.release(place)
 	s.settle()
@@ -397,6 +450,7 @@ func (s *Shard) settle() {
 
 // clear takes all keys out, and logs nothing.
 func (s *Shard) clear() {
+	s.touchAll()
 	for i := range s.segments {
 		s.space.allocated.Add(-int64(len(s.segments[i].mem)))
 	}

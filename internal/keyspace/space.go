@@ -54,6 +54,9 @@ type Space struct {
 	flushes   atomic.Int64 // how often all was cleared
 	disk      *disk        // nil: there is none
 
+	most   atomic.Int64 // bytes, as in Options.Most
+	policy atomic.Int64
+
 	stop    chan struct{}
 	workers crash.WaitGroup
 	closing sync.Once
@@ -71,6 +74,7 @@ func Open(o Options) (*Space, error) {
 	}
 	s := &Space{o: o, seed: maphash.MakeSeed(), shards: make([]Shard, shards), unsettled: 1 << 10,
 		opened: time.Now().UnixMilli(), stop: make(chan struct{})}
+	s.Bound(o.Most, o.Policy)
 	for i := range s.shards {
 		s.shards[i].space = s
 	}
@@ -100,6 +104,17 @@ func (s *Space) Close() (err error) {
 	return err
 }
 
+// Bound changes Options.Most and Options.Policy.
+func (s *Space) Bound(most int64, policy Policy) {
+	s.policy.Store(int64(policy))
+	if s.most.Swap(most) > 0 && most == 0 {
+		s.tidy()
+	}
+}
+
+// Bounds tells what they are.
+func (s *Space) Bounds() (most int64, policy Policy) { return s.most.Load(), Policy(s.policy.Load()) }
+
 // Hash is what the space knows a key by.
 func (s *Space) Hash(key []byte) uint64 { return maphash.Bytes(s.seed, key) }
 
@@ -112,6 +127,14 @@ func (s *Space) Lock(hash uint64) *Shard {
 
 // Several is the shards of several keys. The zero value is none.
 type Several [shards / 64]uint64
+
+// Every is all shards.
+var Every = func() (t Several) {
+	for i := range t {
+		t[i] = ^uint64(0)
+	}
+	return t
+}()
 
 // Add adds the shard of a hash.
 func (t *Several) Add(hash uint64) { i := hash >> (64 - shardBits); t[i/64] |= 1 << (i % 64) }
@@ -163,10 +186,11 @@ func (s *Space) Len() (n int64) {
 	return n
 }
 
-// Clear takes all keys out.
-func (s *Space) Clear() {
-	for i := range s.shards {
-		s.shards[i].mu.Lock()
+// Clear takes all keys out. held says that the caller has locked all shards: see Every.
+func (s *Space) Clear(held bool) {
+	if !held {
+		s.LockAll(&Every)
+		defer s.UnlockAll(&Every)
 	}
 	s.flushes.Add(1)
 	if s.disk != nil {
@@ -174,13 +198,12 @@ func (s *Space) Clear() {
 	}
 	for i := range s.shards {
 		s.shards[i].clear()
-		s.shards[i].mu.Unlock()
 	}
 }
 
 // deadParts says when a segment is cleared of what is dead: when that is one of so many parts of it, or more.
 func (s *Space) deadParts() int {
-	if s.o.Most > 0 && s.allocated.Load() > s.o.Most-s.o.Most/4 {
+	if most := s.most.Load(); most > 0 && s.allocated.Load() > most-most/4 {
 		return 8
 	}
 	return 2
@@ -188,15 +211,16 @@ func (s *Space) deadParts() int {
 
 // Admit tells whether there is room for so many more bytes. With LRU it makes room. The caller has locked nothing.
 func (s *Space) Admit(more, now int64) bool {
-	if s.o.Most == 0 {
+	all, policy := s.Bounds()
+	if all == 0 {
 		return true
 	}
-	most := s.o.Most - s.o.Most/4
-	if s.allocated.Load()+more > s.o.Most {
+	most := all - all/4
+	if s.allocated.Load()+more > all {
 		s.tidy()
 	}
 	for vain := 0; s.live.Load()+more > most; {
-		if s.o.Policy == NoEviction || more > most || vain > mostVain {
+		if policy == NoEviction || more > most || vain > mostVain {
 			return false
 		}
 		if vain++; s.evict(now) {
@@ -298,19 +322,23 @@ func (s *Shard) slotOf(what slot) int {
 // Counts are what has happened to a space, and what it takes.
 type Counts struct {
 	Keys, Expiring                 int64
+	Watched                        int64 // keys that are watched
 	Hits, Misses, Expired, Evicted uint64
 	Changes                        uint64 // how often something was put, changed or removed
 	Live, Allocated                int64  // bytes of live records and indexes, and of all memory
 }
 
-// Counts counts. Cost: some ten microseconds.
-func (s *Space) Counts() (c Counts) {
+// Counts counts. held says that the caller has locked all shards. Cost: some ten microseconds.
+func (s *Space) Counts(held bool) (c Counts) {
 	c.Allocated = s.allocated.Load()
 	for i := range s.shards {
 		sh := &s.shards[i]
-		sh.mu.Lock()
+		if !held {
+			sh.mu.Lock()
+		}
 		c.Keys += sh.keys.Load()
 		c.Expiring += int64(sh.expiring)
+		c.Watched += int64(len(sh.watches))
 		c.Hits += sh.hits
 		c.Misses += sh.misses
 		c.Expired += sh.expired
@@ -318,14 +346,31 @@ func (s *Space) Counts() (c Counts) {
 		c.Changes += sh.changes
 		c.Live += sh.bytes()
 		c.Allocated += int64(slotBytes * len(sh.slots))
-		sh.mu.Unlock()
+		if !held {
+			sh.mu.Unlock()
+		}
 	}
 	return c
 }
 
+// Forget sets what Counts counts of events back to 0, but for Changes.
+func (s *Space) Forget(held bool) {
+	for i := range s.shards {
+		sh := &s.shards[i]
+		if !held {
+			sh.mu.Lock()
+		}
+		sh.hits, sh.misses, sh.expired, sh.evicted = 0, 0, 0, 0
+		if !held {
+			sh.mu.Unlock()
+		}
+	}
+}
+
 // Scan gives keys from a cursor on, 0 at first, until there were about n, and tells where to go on; 0 is the end. Keys
-// that are there all the time come once, others once or not at all. key is do's until it returns; do locks nothing.
-func (s *Space) Scan(cursor uint64, n int, now int64, do func(key []byte)) (next uint64) {
+// that are there all the time come once, others once or not at all. key, and filter where it holds one, are do's until
+// it returns; do locks nothing. held says that the caller has locked all shards.
+func (s *Space) Scan(cursor uint64, n int, now int64, held bool, do func(key, filter []byte)) (next uint64) {
 	at := cursor << 1
 	found, looked := 0, 0
 	for at>>(64-shardBits) < shards {
@@ -338,7 +383,9 @@ func (s *Space) Scan(cursor uint64, n int, now int64, do func(key []byte)) (next
 			}
 			continue
 		}
-		sh.mu.Lock()
+		if !held {
+			sh.mu.Lock()
+		}
 		for len(sh.slots) > 0 {
 			home := sh.home(at)
 			found += sh.at0(home, at, now, do)
@@ -355,7 +402,9 @@ func (s *Space) Scan(cursor uint64, n int, now int64, do func(key []byte)) (next
 		if len(sh.slots) == 0 {
 			at = behind
 		}
-		sh.mu.Unlock()
+		if !held {
+			sh.mu.Unlock()
+		}
 		if at == 0 {
 			return 0
 		}
@@ -371,17 +420,50 @@ const leastLooked = 512
 
 // at0 gives the keys whose home a slot is, with hashes from one on: those before it were given when the index was
 // larger.
-func (s *Shard) at0(home int, from uint64, now int64, do func(key []byte)) (n int) {
+func (s *Shard) at0(home int, from uint64, now int64, do func(key, filter []byte)) (n int) {
 	mask := len(s.slots) - 1
 	for i := home; s.slots[i].place != 0; i = (i + 1) & mask {
 		if hash := s.slots[i].hash; hash >= from && s.home(hash) == home {
 			if r := s.record(s.slots[i].place); !r.expired(now) {
-				do(r.key())
+				do(r.key(), r.filterValue())
 				n++
 			}
 		}
 	}
 	return n
+}
+
+// Random gives a key that is there, by chance, to do, or tells that it found none. Cost: that of a look-up, or of as
+// many looks as there are shards where there are few keys.
+func (s *Space) Random(now int64, held bool, do func(key []byte)) bool {
+	from := rand.Uint64()
+	for i := range uint64(shards) {
+		sh := &s.shards[(from+i)%shards]
+		if sh.keys.Load() > 0 && sh.random(now, held, do) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *Shard) random(now int64, held bool, do func(key []byte)) bool {
+	if !held {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+	}
+	if len(s.slots) == 0 {
+		return false
+	}
+	mask, from := len(s.slots)-1, int(rand.Uint64()>>1)
+	for i := range s.slots {
+		if p := s.slots[(from+i)&mask].place; p != 0 {
+			if r := s.record(p); !r.expired(now) {
+				do(r.key())
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // What expires and is not asked for goes in steps: so often, so many slots at once.
@@ -505,7 +587,7 @@ func (s *Shard) check(number uint64) error {
 			}
 			at += r.size()
 		}
-		if at != g.used || dead != g.dead || uint32(seg) != s.current && s.space.o.Most == 0 && 2*dead > g.used {
+		if at != g.used || dead != g.dead || uint32(seg) != s.current && s.space.most.Load() == 0 && 2*dead > g.used {
 			return fmt.Errorf("segment %d has %d bytes, %d of them dead; %d and %d are known", seg, at, dead,
 				g.used, g.dead)
 		}

@@ -58,6 +58,27 @@ func AppendNull(b []byte, version int) []byte {
 	return append(b, "_\r\n"...)
 }
 
+// AppendNullArray appends what stands for no array.
+func AppendNullArray(b []byte, version int) []byte {
+	if version < 3 {
+		return append(b, "*-1\r\n"...)
+	}
+	return append(b, "_\r\n"...)
+}
+
+// AppendTruth appends whether something is so; in version 2 it is a number.
+func AppendTruth(b []byte, version int, is bool) []byte {
+	switch {
+	case version < 3 && is:
+		return append(b, ":1\r\n"...)
+	case version < 3:
+		return append(b, ":0\r\n"...)
+	case is:
+		return append(b, "#t\r\n"...)
+	}
+	return append(b, "#f\r\n"...)
+}
+
 // AppendVerbatim appends a text for people; in version 2 it is a string.
 func AppendVerbatim(b []byte, version int, text string) []byte {
 	if version < 3 {

@@ -8,7 +8,7 @@ import (
 )
 
 // ownGoroutines are the packages that start goroutines themselves: what starts them for all others, and what only tests and examples run.
-var ownGoroutines = []string{"internal/crash", "internal/tabletest", "examples", "bench/duckdb"}
+var ownGoroutines = []string{"internal/crash", "internal/tabletest", "examples", "bench/duckdb", "bench/caches"}
 
 // A panic in a goroutine ends the process at once, and leaves its files. So each goes to the one that waits: goroutines are started by internal/crash, or
 // what they do is in one of its functions, or recovers.

@@ -134,7 +134,7 @@ func rank(pkg string, families []string) int {
 		return 9
 	case pkg == "internal/operations", strings.HasPrefix(pkg, "internal/bench") || top == "join" || top == "genome" && rest != "":
 		return 8
-	case pkg == "" || pkg == "genome" || pkg == "sketch" || pkg == "internal/tabletest":
+	case pkg == "" || pkg == "genome" || pkg == "sketch" || pkg == "internal/tabletest" || pkg == "internal/filters":
 		return 7
 	case pkg == "table/snapshot":
 		return 6

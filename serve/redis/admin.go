@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -29,19 +30,6 @@ func ping(c *session, args [][]byte) {
 }
 
 func echo(c *session, args [][]byte) { c.bulk(args[1]) }
-
-func selectDB(c *session, args [][]byte) {
-	n, ok := c.number(args[1])
-	switch {
-	case !ok:
-	case n != int64(int32(n)):
-		c.err("ERR value is out of range, value must between -2147483648 and 2147483647")
-	case n != 0:
-		c.err("ERR DB index is out of range")
-	default:
-		c.ok()
-	}
-}
 
 const wrongPassword = "WRONGPASS invalid username-password pair or user is disabled."
 
@@ -151,6 +139,8 @@ func reset(c *session, _ [][]byte) {
 	c.in.Strict = !c.known
 	c.strange = c.now
 	c.setName(nil)
+	c.endMulti()
+	c.mute, c.heard = heardAgain, true
 	c.simple("RESET")
 }
 
@@ -190,38 +180,77 @@ func (c *session) setName(name []byte) {
 }
 
 func client(c *session, args [][]byte) {
+	c.cmd.Store(commands["client"].sub(args[1])) // which it may tell about itself
 	switch sub := args[1]; {
-	case is(sub, "SETNAME") && len(args) == 3:
+	case is(sub, "SETNAME"):
 		if !c.mayBeNamed(args[2], "Client names") {
 			return
 		}
 		c.setName(args[2])
 		c.ok()
-	case is(sub, "GETNAME") && len(args) == 2:
+	case is(sub, "GETNAME"):
 		if name := c.name.Load(); name != nil {
 			c.text(*name)
 		} else {
 			c.null()
 		}
-	case is(sub, "ID") && len(args) == 2:
+	case is(sub, "ID"):
 		c.int(c.id)
-	case is(sub, "SETINFO") && len(args) == 4:
+	case is(sub, "SETINFO"):
 		c.setInfo(args[2], args[3])
-	case is(sub, "INFO") && len(args) == 2:
+	case is(sub, "INFO"):
 		c.verbatim(c.describe())
-	case is(sub, "LIST") && len(args) == 2:
-		var b strings.Builder
-		for _, other := range c.s.clients() {
-			b.WriteString(other.describe())
-		}
-		c.verbatim(b.String())
-	case is(sub, "SETNAME"), is(sub, "GETNAME"), is(sub, "ID"), is(sub, "SETINFO"), is(sub, "INFO"):
-		c.wrongNumber("client|" + string(bytes.ToLower(sub)))
 	case is(sub, "LIST"):
-		c.err(errSyntax)
-	default:
-		c.unknownSub(args)
+		clientList(c, args)
+	case is(sub, "KILL"):
+		kill(c, args)
+	case is(sub, "REPLY"):
+		reply(c, args[2])
+	case is(sub, "NO-EVICT"): // which is of clients' memory, and none of them is evicted for it
+		if is(args[2], "ON") || is(args[2], "OFF") {
+			c.ok()
+		} else {
+			c.err(errSyntax)
+		}
 	}
+}
+
+// clientList is CLIENT LIST, of all or of those whose numbers it names.
+func clientList(c *session, args [][]byte) {
+	all := c.s.clients()
+	switch {
+	case len(args) == 2:
+	case is(args[2], "ID") && len(args) > 3:
+		wanted := map[int64]bool{}
+		for _, a := range args[3:] {
+			n, ok := resp.Int(a)
+			if !ok || n < 1 {
+				c.err("ERR Invalid client ID")
+				return
+			}
+			wanted[n] = true
+		}
+		all = slices.DeleteFunc(all, func(other *session) bool { return !wanted[other.id] })
+	case is(args[2], "TYPE") && len(args) == 4:
+		switch strings.ToLower(string(args[3])) {
+		case "normal":
+		case "master", "replica", "slave", "pubsub":
+			all = nil
+		default:
+			c.err("ERR Unknown client type '" + string(text(args[3], 128)) + "'")
+			return
+		}
+	default:
+		c.err(errSyntax)
+		return
+	}
+	var b strings.Builder
+	for _, other := range all {
+		if b.WriteString(other.describe()); b.Len() > c.s.o.Output { // the connection ends, so the rest is not made
+			break
+		}
+	}
+	c.verbatim(b.String())
 }
 
 // setInfo keeps what a library says of itself.
@@ -262,7 +291,8 @@ func (c *session) describe() string {
 // settings are those that CONFIG GET tells.
 func (s *Server) settings() [][2]string {
 	policy, log, fsync, save := "noeviction", "no", "everysec", ""
-	if s.o.Policy == LRU {
+	most, kept := s.space.Bounds()
+	if kept == LRU {
 		policy = "allkeys-lru"
 	}
 	if s.o.Fsync != NoLog {
@@ -283,22 +313,24 @@ func (s *Server) settings() [][2]string {
 		{"databases", "1"},
 		{"dir", s.o.Folder},
 		{"maxclients", strconv.Itoa(s.o.Clients)},
-		{"maxmemory", strconv.FormatInt(s.o.MaxMemory, 10)},
+		{"maxmemory", strconv.FormatInt(most, 10)},
 		{"maxmemory-policy", policy},
 		{"port", strconv.FormatInt(s.port.Load(), 10)},
 		{"proto-max-bulk-len", strconv.Itoa(s.o.Bulk)},
 		{"save", save},
-		{"timeout", strconv.FormatInt(int64(s.o.Idle/time.Second), 10)},
+		{"timeout", strconv.FormatInt(s.idle.Load()/1000, 10)},
 	}
 }
 
 func config(c *session, args [][]byte) {
-	if !is(args[1], "GET") {
-		c.unknownSub(args)
+	switch sub := args[1]; {
+	case is(sub, "SET"):
+		configSet(c, args)
 		return
-	}
-	if len(args) < 3 {
-		c.wrongNumber("config|get")
+	case is(sub, "RESETSTAT"):
+		c.s.space.Forget(c.held)
+		c.s.metrics.forget()
+		c.ok()
 		return
 	}
 	var found [][2]string
@@ -326,14 +358,12 @@ func commandCommand(c *session, args [][]byte) {
 		for _, name := range all {
 			c.describeCommand(commands[name])
 		}
-	case is(args[1], "COUNT") && len(args) == 2:
+	case is(args[1], "COUNT"):
 		c.int(int64(len(commands)))
-	case is(args[1], "LIST") && len(args) == 2:
-		all := names()
-		c.array(len(all))
-		for _, name := range all {
-			c.text(name)
-		}
+	case is(args[1], "LIST"):
+		commandList(c, args)
+	case is(args[1], "GETKEYS"):
+		commandKeys(c, args[2:])
 	case is(args[1], "DOCS"):
 		c.pairs(0)
 	case is(args[1], "INFO"):
@@ -347,10 +377,55 @@ func commandCommand(c *session, args [][]byte) {
 				c.null()
 			}
 		}
-	case is(args[1], "COUNT"), is(args[1], "LIST"):
-		c.wrongNumber("command|" + string(bytes.ToLower(args[1])))
+	}
+}
+
+// commandList is COMMAND LIST, of all or of those whose names match. There are no modules and no lists of access.
+func commandList(c *session, args [][]byte) {
+	all := names()
+	for _, name := range names() {
+		for _, sub := range commands[name].subs {
+			all = append(all, sub.name)
+		}
+	}
+	slices.Sort(all)
+	switch {
+	case len(args) == 2:
+	case len(args) != 5 || !is(args[2], "FILTERBY"):
+		c.err(errSyntax)
+		return
+	case is(args[3], "PATTERN"):
+		all = slices.DeleteFunc(all, func(name string) bool { return !match(bytes.ToLower(args[4]), []byte(name)) })
+	case is(args[3], "MODULE"), is(args[3], "ACLCAT"):
+		all = nil
 	default:
-		c.unknownSub(args)
+		c.err(errSyntax)
+		return
+	}
+	c.array(len(all))
+	for _, name := range all {
+		c.text(name)
+	}
+}
+
+// commandKeys answers with the keys of a request.
+func commandKeys(c *session, args [][]byte) {
+	cmd := lookUp(args[0])
+	if cmd != nil && cmd.subs != nil && len(args) > 1 {
+		cmd = cmd.sub(args[1])
+	}
+	switch {
+	case cmd == nil:
+		c.err("ERR Invalid command specified")
+	case cmd.first == 0:
+		c.err("ERR The command has no key arguments")
+	case wrongArity(cmd.arity, args):
+		c.err("ERR Invalid number of arguments specified for command")
+	default:
+		n := 0
+		cmd.keys(args, func([]byte) { n++ })
+		c.array(n)
+		cmd.keys(args, func(key []byte) { c.bulk(key) })
 	}
 }
 
@@ -415,9 +490,10 @@ func lastSave(c *session, _ [][]byte) {
 // sections of INFO, by their names.
 var sections = []struct {
 	name string
-	of   func(s *Server, line func(name string, value any))
+	of   func(c *session, line func(name string, value any))
 }{
-	{"Server", func(s *Server, line func(string, any)) {
+	{"Server", func(c *session, line func(string, any)) {
+		s := c.s
 		up := int64(time.Since(s.begun).Seconds())
 		line("redis_version", answeredVersion)
 		line("redis_mode", "standalone")
@@ -430,23 +506,27 @@ var sections = []struct {
 		line("uptime_in_days", up/86400)
 		line("io_threads_active", s.o.Loops)
 	}},
-	{"Clients", func(s *Server, line func(string, any)) {
+	{"Clients", func(c *session, line func(string, any)) {
+		s := c.s
 		line("connected_clients", len(s.clients()))
 		line("maxclients", s.o.Clients)
 		line("blocked_clients", 0)
 	}},
-	{"Memory", func(s *Server, line func(string, any)) {
-		n := s.space.Counts()
+	{"Memory", func(c *session, line func(string, any)) {
+		s := c.s
+		n := s.space.Counts(c.held)
 		policy := "noeviction"
-		if s.o.Policy == LRU {
+		most, kept := s.space.Bounds()
+		if kept == LRU {
 			policy = "allkeys-lru"
 		}
 		line("used_memory", n.Allocated)
 		line("used_memory_dataset", n.Live)
-		line("maxmemory", s.o.MaxMemory)
+		line("maxmemory", most)
 		line("maxmemory_policy", policy)
 	}},
-	{"Persistence", func(s *Server, line func(string, any)) {
+	{"Persistence", func(c *session, line func(string, any)) {
+		s := c.s
 		at, saving, failed := s.space.Saved()
 		line("loading", 0)
 		line("rdb_bgsave_in_progress", number(saving))
@@ -455,8 +535,9 @@ var sections = []struct {
 		line("aof_enabled", number(s.o.Fsync != NoLog))
 		line("aof_last_write_status", status(s.space.Err() == nil))
 	}},
-	{"Stats", func(s *Server, line func(string, any)) {
-		n := s.space.Counts()
+	{"Stats", func(c *session, line func(string, any)) {
+		s := c.s
+		n := s.space.Counts(c.held)
 		line("total_connections_received", s.metrics.connections.Load())
 		line("total_commands_processed", s.metrics.requests.Load())
 		line("rejected_connections", s.metrics.refused.Load())
@@ -466,13 +547,14 @@ var sections = []struct {
 		line("keyspace_misses", n.Misses)
 		line("total_error_replies", s.metrics.errors.Load())
 	}},
-	{"Replication", func(_ *Server, line func(string, any)) {
+	{"Replication", func(_ *session, line func(string, any)) {
 		line("role", "master")
 		line("connected_slaves", 0)
 	}},
-	{"Cluster", func(_ *Server, line func(string, any)) { line("cluster_enabled", 0) }},
-	{"Keyspace", func(s *Server, line func(string, any)) {
-		if n := s.space.Counts(); n.Keys > 0 {
+	{"Cluster", func(_ *session, line func(string, any)) { line("cluster_enabled", 0) }},
+	{"Keyspace", func(c *session, line func(string, any)) {
+		s := c.s
+		if n := s.space.Counts(c.held); n.Keys > 0 {
 			line("db0", fmt.Sprintf("keys=%d,expires=%d,avg_ttl=0", n.Keys, n.Expiring))
 		}
 	}},
@@ -507,7 +589,7 @@ func info(c *session, args [][]byte) {
 			b.WriteString("\r\n")
 		}
 		fmt.Fprintf(&b, "# %s\r\n", section.name)
-		section.of(c.s, func(name string, value any) { fmt.Fprintf(&b, "%s:%v\r\n", name, value) })
+		section.of(c, func(name string, value any) { fmt.Fprintf(&b, "%s:%v\r\n", name, value) })
 	}
 	c.verbatim(b.String())
 }

@@ -92,6 +92,27 @@ for protocol in ([2, 3] if int(redis.__version__.split('.')[0]) >= 5 else [2]):
     assert set(r.scan_iter('k*', count=50)) == {b'k%d' % i for i in range(1000)}
     assert r.dbsize() == 1004 and r.delete('x', 'y', 'z') == 2 and r.exists('x') == 0
     r.pfadd('h', *range(1000))
+    pipe = r.pipeline()
+    pipe.set('p', 1).incr('p').get('p')
+    assert pipe.execute() == [True, 2, b'2']
+    with r.pipeline() as pipe:
+        pipe.watch('p')
+        r.set('p', 5)
+        pipe.multi()
+        pipe.incr('p')
+        try:
+            pipe.execute()
+            assert False
+        except redis.WatchError:
+            pass
+    assert r.transaction(lambda p: (p.get('p'), p.multi(), p.incr('p')), 'p') == [6]
+    assert r.bf().create('b', 0.01, 100) and r.bf().madd('b', 'x', 'y') == [1, 1] and r.bf().exists('b', 'x') == 1
+    assert r.bf().info('b').insertedNum == 2 and r.bf().info('b').capacity == 100
+    assert r.cf().create('c', 1000) and r.cf().add('c', 'x') == 1 and r.cf().addnx('c', 'x') == 0
+    assert r.cf().count('c', 'x') == 1 and r.cf().delete('c', 'x') == 1 and r.cf().info('c').deletedNum == 1
+    assert r.rename('p', 'q') and r.copy('q', 'p') and r.getrange('q', 0, 0) == b'6' and r.setbit('q', 7, 1) == 0
+    r.delete('b', 'c', 'p', 'q', 'h')
+    r.pfadd('h', *range(1000))
     assert 950 <= r.pfcount('h') <= 1050
     assert r.persist(b'a\x00') and r.ttl(b'a\x00') == -1 and r.type('a') == b'string'
     assert r.info()['redis_mode'] == 'standalone' and r.config_get('save') is not None and r.command_count() > 30
@@ -132,7 +153,7 @@ func TestPage(t *testing.T) {
 	program, _, _ := strings.Cut(rest, "```")
 	_, port := local(t, Options{})
 	got := runs(t, strings.Replace(program, "6379", port, 1), python(t), "-")
-	if want := `^b'42' \d+\n\[b'1', b'2', None\] 6\n2\n$`; !regexp.MustCompile(want).MatchString(got) {
+	if want := `^b'42' \d+\n\[b'1', b'2', None\] 6\n2\n\[4, 4\]\n1 1 0\n$`; !regexp.MustCompile(want).MatchString(got) {
 		t.Errorf("the page's program prints %q, want %s", got, want)
 	}
 }

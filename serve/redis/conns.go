@@ -34,6 +34,8 @@ func (k *conns) take(conn net.Conn, c *session) {
 		return
 	}
 	k.all[conn] = true
+	kill := func() { below(conn).Close() }
+	c.kill.Store(&kill)
 	k.work.Go(func() {
 		defer func() {
 			k.mu.Lock()

@@ -455,7 +455,7 @@ func TestMemory(t *testing.T) {
 				t.Fatal(got)
 			}
 		}
-		if n := s.space.Counts(); n.Allocated > 4<<20 || (refused > 0) != (policy == NoEviction) || (n.Evicted > 0) != (policy == LRU) {
+		if n := s.space.Counts(false); n.Allocated > 4<<20 || (refused > 0) != (policy == NoEviction) || (n.Evicted > 0) != (policy == LRU) {
 			t.Errorf("policy %d: %d refused, %+v", policy, refused, n)
 		}
 		if got := c.do("GET", "key 9999"); policy == LRU && got == "$-1\r\n" {

@@ -38,8 +38,11 @@ func (c *session) emptySketch() []byte {
 func pfadd(c *session, args [][]byte) {
 	key := args[1]
 	sh, h := c.lock(key)
-	defer sh.Unlock()
-	v, _, there := sh.Get(h, key, c.now)
+	defer c.unlock(sh)
+	v, _, there, ok := c.value(sh, h, key)
+	if !ok {
+		return
+	}
 	if !there {
 		value := c.emptySketch()
 		r := sketch.Registers(value[len(sketchHead):])
@@ -75,6 +78,10 @@ func (c *session) union(keys [][]byte, hashes []uint64) (value []byte, ok bool) 
 		if !there {
 			continue
 		}
+		if v == nil {
+			c.wrongType()
+			return nil, false
+		}
 		r := registersOf(v)
 		if r == nil || to.Merge(r) != nil {
 			c.noSketch()
@@ -87,7 +94,7 @@ func (c *session) union(keys [][]byte, hashes []uint64) (value []byte, ok bool) 
 func pfcount(c *session, args [][]byte) {
 	all, hashes := c.lockAll(args[1:], 1)
 	value, ok := c.union(args[1:], hashes)
-	c.s.space.UnlockAll(all)
+	c.unlockAll(all)
 	if ok {
 		n := math.Round(sketch.Registers(value[len(sketchHead):]).Estimate())
 		c.int(int64(min(n, math.MaxInt64/2)))
@@ -96,7 +103,7 @@ func pfcount(c *session, args [][]byte) {
 
 func pfmerge(c *session, args [][]byte) {
 	all, hashes := c.lockAll(args[1:], 1)
-	defer c.s.space.UnlockAll(all)
+	defer c.unlockAll(all)
 	value, ok := c.union(args[1:], hashes)
 	if !ok {
 		return

@@ -5,30 +5,42 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/warpmap/warpmap/internal/filters"
+	"github.com/warpmap/warpmap/internal/keyspace"
 	"github.com/warpmap/warpmap/internal/resp"
 )
 
 func del(c *session, args [][]byte) {
 	all, hashes := c.lockAll(args[1:], 1)
 	n := int64(0)
+	if !c.held && len(hashes) > 1 {
+		defer c.unlockAll(all)
+		defer c.s.space.Group(all).End()
+	} else {
+		defer c.unlockAll(all)
+	}
 	for i, h := range hashes {
 		if c.s.space.Of(h).Delete(h, args[1+i], c.now) {
 			n++
 		}
 	}
-	c.s.space.UnlockAll(all)
 	c.int(n)
 }
 
+// exists is EXISTS, and TOUCH, which alone says that the keys are used.
 func exists(c *session, args [][]byte) {
+	look := (*keyspace.Shard).Peek
+	if args[0][0]|0x20 == 't' {
+		look = (*keyspace.Shard).Get
+	}
 	all, hashes := c.lockAll(args[1:], 1)
 	n := int64(0)
 	for i, h := range hashes {
-		if _, _, there := c.s.space.Of(h).Get(h, args[1+i], c.now); there {
+		if _, _, there := look(c.s.space.Of(h), h, args[1+i], c.now); there {
 			n++
 		}
 	}
-	c.s.space.UnlockAll(all)
+	c.unlockAll(all)
 	c.int(n)
 }
 
@@ -69,7 +81,7 @@ func expire(c *session, args [][]byte) {
 		return
 	}
 	sh, h := c.lock(args[1])
-	defer sh.Unlock()
+	defer c.unlock(sh)
 	_, was, there := sh.Peek(h, args[1], c.now)
 	switch {
 	case !there, nx && was != 0, xx && was == 0, gt && (was == 0 || at <= was), lt && was != 0 && at >= was:
@@ -87,7 +99,7 @@ func expire(c *session, args [][]byte) {
 func ttl(c *session, args [][]byte) {
 	sh, h := c.lock(args[1])
 	_, at, there := sh.Peek(h, args[1], c.now)
-	sh.Unlock()
+	c.unlock(sh)
 	switch {
 	case !there:
 		c.int(-2)
@@ -107,7 +119,7 @@ func ttl(c *session, args [][]byte) {
 
 func persist(c *session, args [][]byte) {
 	sh, h := c.lock(args[1])
-	defer sh.Unlock()
+	defer c.unlock(sh)
 	_, at, there := sh.Peek(h, args[1], c.now)
 	if there && at != 0 {
 		sh.Expire(h, args[1], 0, c.now)
@@ -117,27 +129,64 @@ func persist(c *session, args [][]byte) {
 
 func typeOf(c *session, args [][]byte) {
 	sh, h := c.lock(args[1])
-	_, _, there := sh.Peek(h, args[1], c.now)
-	sh.Unlock()
-	if there {
-		c.simple("string")
-	} else {
+	defer c.unlock(sh)
+	v, _, there := sh.Peek(h, args[1], c.now)
+	switch {
+	case !there:
 		c.simple("none")
+	case v != nil:
+		c.simple("string")
+	default:
+		v, _, _ := sh.Filter(h, args[1], c.now)
+		c.simple(filterType(v))
 	}
+}
+
+// types are which keys a scan gives.
+type types int
+
+const (
+	texts types = 1 << iota
+	blooms
+	cuckoos
+	every = texts | blooms | cuckoos
+)
+
+func (t types) has(filter filters.Value) bool {
+	of := blooms
+	switch {
+	case filter == nil:
+		of = texts
+	case filter.IsCuckoo():
+		of = cuckoos
+	}
+	return t&of != 0
+}
+
+func typesOf(name []byte) types {
+	switch {
+	case is(name, "STRING"):
+		return texts
+	case is(name, bloomType):
+		return blooms
+	case is(name, cuckooType):
+		return cuckoos
+	}
+	return 0
 }
 
 // keys answers with all keys that match, in no order.
 func keys(c *session, args [][]byte) {
-	c.list(0, everyKey, args[1], true)
+	c.list(0, everyKey, args[1], every)
 }
 
 // list appends the keys from a cursor on, behind their number, which is known when they are there.
-func (c *session) list(cursor uint64, n int, pattern []byte, wanted bool) (next uint64) {
-	every := string(pattern) == "*"
+func (c *session) list(cursor uint64, n int, pattern []byte, wanted types) (next uint64) {
+	all := string(pattern) == "*"
 	found, over := 0, false
 	c.scratch = c.scratch[:0]
-	next = c.s.space.Scan(cursor, n, c.now, func(key []byte) {
-		if over = over || len(c.scratch) > c.s.o.Output; wanted && !over && (every || match(pattern, key)) {
+	next = c.s.space.Scan(cursor, n, c.now, c.held, func(key, filter []byte) {
+		if over = over || len(c.scratch) > c.s.o.Output; wanted.has(filter) && !over && (all || match(pattern, key)) {
 			c.scratch = resp.AppendBulk(c.scratch, key)
 			found++
 		}
@@ -160,7 +209,7 @@ func scan(c *session, args [][]byte) {
 		c.err("ERR invalid cursor")
 		return
 	}
-	n, pattern, wanted := int64(10), []byte("*"), true
+	n, pattern, wanted := int64(10), []byte("*"), every
 	for i := 2; i < len(args); i += 2 {
 		switch more := i+1 < len(args); {
 		case more && is(args[i], "COUNT"):
@@ -175,7 +224,7 @@ func scan(c *session, args [][]byte) {
 		case more && is(args[i], "MATCH"):
 			pattern = args[i+1]
 		case more && is(args[i], "TYPE"):
-			wanted = is(args[i+1], "string")
+			wanted = typesOf(args[i+1])
 		default:
 			c.err(errSyntax)
 			return
@@ -191,7 +240,7 @@ func flush(c *session, args [][]byte) {
 		c.err(errSyntax)
 		return
 	}
-	c.s.space.Clear()
+	c.s.space.Clear(c.held)
 	c.ok()
 }
 

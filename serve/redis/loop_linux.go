@@ -25,15 +25,19 @@ type loop struct {
 
 	mu    sync.Mutex
 	come  []*polled // that were handed over
+	kill  []*polled // that CLIENT KILL ends
 	ended bool
 }
 
-// polled is a connection of a loop. While it has replies to send it waits for that, and is not read.
+// polled is a connection of a loop.
 type polled struct {
 	*session
 	fd      int
-	rest    []byte // what is left of replies that the client did not take at once
+	at      int    // bytes of replies that were sent
+	events  uint32 // that it waits for
 	waiting bool   // for the client to take replies
+	queued  bool   // is in loop.again
+	counted int    // bytes of these in Server.waiting
 	shut    bool   // nothing more is sent, for the server ends
 	gone    bool
 }
@@ -89,6 +93,15 @@ func (l *loop) take(conn net.Conn, c *session) bool {
 	p := &polled{session: c, fd: fd}
 	l.mu.Lock()
 	ended := l.ended
+	kill := func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if !l.ended {
+			l.kill = append(l.kill, p)
+			l.rouse()
+		}
+	}
+	c.kill.Store(&kill)
 	if !ended {
 		l.come = append(l.come, p)
 		l.rouse()
@@ -135,14 +148,18 @@ func (l *loop) newcomers() (ended bool) {
 	var b [8]byte
 	unix.Read(l.wake, b[:])
 	l.mu.Lock()
-	come := l.come
-	l.come, ended = nil, l.ended
+	come, kill := l.come, l.kill
+	l.come, l.kill, ended = nil, nil, l.ended
 	l.mu.Unlock()
 	for _, p := range come {
 		l.conns[int32(p.fd)] = p
+		p.events = unix.EPOLLIN
 		if l.watch(p.fd, unix.EPOLL_CTL_ADD, unix.EPOLLIN) != nil {
 			l.drop(p)
 		}
+	}
+	for _, p := range kill {
+		l.drop(p)
 	}
 	return ended
 }
@@ -167,6 +184,7 @@ func (l *loop) run() error {
 		again := l.again
 		l.again = nil
 		for _, p := range again {
+			p.queued = false
 			if !p.gone {
 				l.answer(p, now)
 			}
@@ -176,11 +194,16 @@ func (l *loop) run() error {
 				ended = l.newcomers()
 				continue
 			}
-			switch p := l.conns[e.Fd]; {
-			case p == nil:
-			case p.waiting:
+			p := l.conns[e.Fd]
+			if p == nil {
+				continue
+			}
+			ready := !p.waiting || e.Events&unix.EPOLLIN != 0
+			if p.waiting && !p.wrote { // else it waits for the log, too
 				l.send(p)
-			case !p.more && !ended: // else its turn comes by itself, or no more
+			}
+			// Else its turn comes by itself, or no more.
+			if ready && !p.gone && !p.more && !ended && (!p.waiting || l.readsOn(p)) {
 				l.read(p, now)
 			}
 		}
@@ -249,6 +272,10 @@ func (l *loop) read(p *polled, now time.Time) {
 		p.in.Feed(buf[:n])
 	case errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR):
 		return
+	case n == 0 && len(p.out) > p.at: // it sends no more, and may take its replies yet
+		p.closing = true
+		l.send(p)
+		return
 	default:
 		l.drop(p)
 		return
@@ -286,9 +313,12 @@ func (l *loop) commit() {
 	}
 	err := l.s.space.Commit()
 	for _, p := range l.due {
-		if p.wrote = false; err != nil {
+		p.wrote = false
+		switch {
+		case p.gone:
+		case err != nil:
 			l.drop(p) // nothing of this is acknowledged
-		} else {
+		default:
 			l.send(p)
 		}
 	}
@@ -297,35 +327,31 @@ func (l *loop) commit() {
 
 // send sends replies, as far as the client takes them.
 func (l *loop) send(p *polled) {
-	if p.rest == nil {
-		p.rest = p.out
+	if p.gone {
+		return
 	}
-	for len(p.rest) > 0 {
-		n, err := rawIO(unix.SYS_WRITE, p.fd, p.rest)
+	p.at = min(p.at, len(p.out)) // replies that are too large were thrown away
+	for p.at < len(p.out) {
+		n, err := rawIO(unix.SYS_WRITE, p.fd, p.out[p.at:])
 		switch {
 		case n > 0:
-			if p.rest = p.rest[n:]; p.waiting {
+			if p.at += n; p.waiting {
 				p.last.Store(time.Now().UnixMilli())
 			}
 		case errors.Is(err, unix.EINTR):
 		case errors.Is(err, unix.EAGAIN):
-			if !p.waiting {
-				if p.waiting = true; l.watch(p.fd, unix.EPOLL_CTL_MOD, unix.EPOLLOUT) != nil {
-					l.drop(p)
-				}
-			}
+			l.wait(p)
 			return
 		default:
 			l.drop(p)
 			return
 		}
 	}
-	p.rest = nil
 	if l.spare == nil && cap(p.out) <= 2*mostRound {
 		l.spare = p.out[:0]
 	}
-	p.out = nil
-	if p.closing || p.waiting && l.watch(p.fd, unix.EPOLL_CTL_MOD, unix.EPOLLIN) != nil {
+	p.out, p.at = nil, 0
+	if p.closing || p.waiting && !l.interest(p, unix.EPOLLIN) {
 		l.drop(p)
 		return
 	}
@@ -333,9 +359,68 @@ func (l *loop) send(p *polled) {
 		p.sent(time.Now())
 	}
 	p.waiting = false
+	l.count(p)
 	if p.more {
+		l.later(p)
+	}
+}
+
+// later has the requests that are left answered in the next round.
+func (l *loop) later(p *polled) {
+	if !p.queued {
+		p.queued = true
 		l.again = append(l.again, p)
 	}
+}
+
+// wait has a connection wait until its client takes replies. Meanwhile it is read on, for clients send all of a
+// pipeline before they read, but only while few bytes of replies wait in all.
+func (l *loop) wait(p *polled) {
+	if p.at >= len(p.out)/2 {
+		p.out, p.at = append(p.out[:0], p.out[p.at:]...), 0
+	}
+	p.waiting = true
+	l.count(p)
+	events := uint32(unix.EPOLLOUT)
+	on := l.readsOn(p)
+	if on {
+		events |= unix.EPOLLIN
+	}
+	switch {
+	case !l.interest(p, events):
+		l.drop(p)
+	case on && p.more:
+		l.later(p)
+	}
+}
+
+// mostWaiting is how many bytes of replies may wait in all while clients are read that do not take theirs.
+const mostWaiting = 256 << 20
+
+// readsOn tells whether a client is read though its replies wait.
+func (l *loop) readsOn(p *polled) bool {
+	return !p.closing && len(p.out)-p.at < l.s.o.Output && l.s.waiting.Load() < mostWaiting
+}
+
+// count counts the bytes of a connection's replies that wait.
+func (l *loop) count(p *polled) {
+	n := 0
+	if p.waiting && !p.gone {
+		n = len(p.out) - p.at
+	}
+	if n != p.counted {
+		l.s.waiting.Add(int64(n - p.counted))
+		p.counted = n
+	}
+}
+
+// interest says what a connection waits for.
+func (l *loop) interest(p *polled, events uint32) bool {
+	if p.events == events {
+		return true
+	}
+	p.events = events
+	return l.watch(p.fd, unix.EPOLL_CTL_MOD, events) == nil
 }
 
 func (l *loop) drop(p *polled) {
@@ -343,6 +428,7 @@ func (l *loop) drop(p *polled) {
 		return
 	}
 	p.gone = true
+	l.count(p)
 	delete(l.conns, int32(p.fd))
 	unix.Close(p.fd)
 	l.s.over(p.session)

@@ -113,6 +113,8 @@ type Server struct {
 	begun    time.Time
 	metrics  metrics
 	port     atomic.Int64 // of the first listener, for INFO
+	idle     atomic.Int64 // Options.Idle, in milliseconds
+	waiting  atomic.Int64 // bytes of replies that clients do not take
 
 	mu       sync.Mutex
 	sessions map[int64]*session
@@ -130,6 +132,7 @@ func New(o Options) (*Server, error) {
 	}
 	s := &Server{o: o, begun: time.Now(), sessions: map[int64]*session{}, password: sha256.Sum256([]byte(o.Password)),
 		limits: resp.Limits{Args: mostArgs, Bulk: o.Bulk, Request: o.Request}}
+	s.idle.Store(o.Idle.Milliseconds())
 	if files := mostFiles(); files > 0 {
 		s.o.Clients = min(o.Clients, max(1, files-filesKept))
 	}
@@ -274,6 +277,7 @@ func (s *Server) over(one *session) {
 	s.mu.Lock()
 	delete(s.sessions, one.id)
 	s.mu.Unlock()
+	one.endMulti()
 }
 
 // clients are all sessions, by their numbers.
@@ -304,14 +308,14 @@ func (s *Server) saving(ctx context.Context) {
 	every := min(cmp.Or(s.o.Save, time.Second), time.Second)
 	t := time.NewTicker(every)
 	defer t.Stop()
-	changes, since, failed := s.space.Counts().Changes, time.Now(), false
+	changes, since, failed := s.space.Counts(false).Changes, time.Now(), false
 	for {
 		select {
 		case <-t.C:
 		case <-ctx.Done():
 			return
 		}
-		n := s.space.Counts()
+		n := s.space.Counts(false)
 		long := s.space.Logged() > max(mostLogged, 2*n.Live) && (!failed || time.Since(since) >= saveAgain)
 		if due := s.o.Save > 0 && time.Since(since) >= s.o.Save && n.Changes != changes; !due && !long {
 			continue

@@ -21,6 +21,7 @@ type session struct {
 	known   bool // has said the password, if there is one
 	in      *resp.Parser
 	out     []byte // replies that were not sent yet
+	from    int    // where those of this round begin
 	now     int64  // milliseconds since 1970, when this round began
 	closing bool   // once the replies are sent
 	wrote   bool   // something that must be in the log before the replies are sent
@@ -33,6 +34,13 @@ type session struct {
 	name atomic.Pointer[string]
 	lib  [2]atomic.Pointer[string] // the name and version of the client's library
 	cmd  atomic.Pointer[command]   // the last one
+	kill atomic.Pointer[func()]    // ends the connection, from any goroutine
+
+	multi    multi
+	held     bool // EXEC has locked the shards of all keys that it names
+	overflow bool // replies of EXEC were thrown away
+	mute     mute
+	heard    bool // CLIENT REPLY ON came
 
 	ahead   [warmed]asked // the requests that are answered together
 	hashes  []uint64      // scratch memory of commands
@@ -54,19 +62,19 @@ func (c *session) touch(now time.Time) {
 // run answers the requests that are whole.
 func (c *session) run(now time.Time) {
 	c.touch(now)
-	c.more, c.done = false, 0
+	c.more, c.done, c.from = false, 0, len(c.out)
 	var last *command
 	for !c.closing && !c.more {
 		n, err := c.look()
 		for i := 0; i < n && !c.closing; i++ {
-			if len(c.out) >= mostRound {
+			if len(c.out)-c.from >= mostRound {
 				c.in.Back(c.ahead[i].at)
 				c.more, err = true, nil
 				break
 			}
 			last = c.do(c.ahead[i].args)
 			c.done++
-			if len(c.out) > c.s.o.Output { // what is in is not for sending any more
+			if c.tooMuch() || c.overflow { // what is in is not for sending any more
 				c.s.metrics.overflows.Add(1)
 				c.out = nil
 				c.closing = true
@@ -96,6 +104,9 @@ func (c *session) run(now time.Time) {
 		c.half = c.now
 	}
 }
+
+// tooMuch tells whether this round has more bytes of replies than a client may have.
+func (c *session) tooMuch() bool { return len(c.out)-c.from > c.s.o.Output }
 
 // look takes out the next requests, some at once, and reads what their first keys lead to. So the processor waits for
 // all of that at once. Before a client has said its password, what comes next depends on that.
@@ -156,8 +167,8 @@ func (c *session) due() int64 {
 		at = last + timeout
 	case c.in.Partial():
 		at = min(last+timeout, c.half+timeout*int64(1+c.in.Came()/timeoutBytes))
-	case c.known && c.s.o.Idle > 0:
-		at = last + min(c.s.o.Idle, longest).Milliseconds()
+	case c.known && c.s.idle.Load() > 0:
+		at = last + min(c.s.idle.Load(), longest.Milliseconds())
 	}
 	if !c.known {
 		at = min(at, c.strange+timeout)

@@ -4,24 +4,41 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/warpmap/warpmap/internal/keyspace"
 	"github.com/warpmap/warpmap/internal/resp"
 )
 
+// value is what a key holds, for what works on strings. Where it holds a filter, ok is false, and it answers so.
+func (c *session) value(sh *keyspace.Shard, h uint64, key []byte) (v []byte, expires int64, there, ok bool) {
+	if v, expires, there = sh.Get(h, key, c.now); there && v == nil {
+		c.wrongType()
+		return nil, 0, false, false
+	}
+	return v, expires, there, true
+}
+
+func (c *session) wrongType() {
+	c.err("WRONGTYPE Operation against a key holding the wrong kind of value")
+}
+
 func get(c *session, args [][]byte) {
 	sh, h := c.lock(args[1])
-	if v, _, ok := sh.Get(h, args[1], c.now); ok {
-		c.bulk(v)
-	} else {
+	if v, _, there := sh.Get(h, args[1], c.now); !there {
 		c.null()
+	} else if v == nil {
+		c.wrongType()
+	} else {
+		c.bulk(v)
 	}
-	sh.Unlock()
+	c.unlock(sh)
 }
 
 func strlen(c *session, args [][]byte) {
 	sh, h := c.lock(args[1])
-	v, _, _ := sh.Get(h, args[1], c.now)
-	c.int(int64(len(v)))
-	sh.Unlock()
+	if v, _, _, ok := c.value(sh, h, args[1]); ok {
+		c.int(int64(len(v)))
+	}
+	c.unlock(sh)
 }
 
 // options are those that SET and GETEX share.
@@ -125,12 +142,15 @@ func set(c *session, args [][]byte) {
 		}
 	}
 	sh, h := c.lock(key)
-	defer sh.Unlock()
+	defer c.unlock(sh)
 	there, expires := false, int64(0)
 	if o.nx || o.xx || o.get || o.keep {
 		var old []byte
 		if o.get {
-			old, expires, there = sh.Get(h, key, c.now)
+			var ok bool
+			if old, expires, there, ok = c.value(sh, h, key); !ok {
+				return
+			}
 		} else {
 			old, expires, there = sh.Peek(h, key, c.now)
 		}
@@ -157,7 +177,7 @@ func set(c *session, args [][]byte) {
 
 func setNX(c *session, args [][]byte) {
 	sh, h := c.lock(args[1])
-	defer sh.Unlock()
+	defer c.unlock(sh)
 	_, _, there := sh.Peek(h, args[1], c.now)
 	if !there {
 		sh.Put(h, args[1], args[2], 0, c.now)
@@ -177,7 +197,7 @@ func setEX(c *session, args [][]byte) {
 	}
 	sh, h := c.lock(args[1])
 	sh.Put(h, args[1], args[3], at, c.now)
-	sh.Unlock()
+	c.unlock(sh)
 	c.ok()
 }
 
@@ -192,16 +212,22 @@ func (c *session) old(value []byte, there bool) {
 
 func getSet(c *session, args [][]byte) {
 	sh, h := c.lock(args[1])
-	defer sh.Unlock()
-	v, _, there := sh.Get(h, args[1], c.now)
+	defer c.unlock(sh)
+	v, _, there, ok := c.value(sh, h, args[1])
+	if !ok {
+		return
+	}
 	c.old(v, there)
 	sh.Put(h, args[1], args[2], 0, c.now)
 }
 
 func getDel(c *session, args [][]byte) {
 	sh, h := c.lock(args[1])
-	defer sh.Unlock()
-	v, _, there := sh.Get(h, args[1], c.now)
+	defer c.unlock(sh)
+	v, _, there, ok := c.value(sh, h, args[1])
+	if !ok {
+		return
+	}
 	c.old(v, there)
 	if there {
 		sh.Delete(h, args[1], c.now)
@@ -214,8 +240,11 @@ func getEX(c *session, args [][]byte) {
 		return
 	}
 	sh, h := c.lock(args[1])
-	defer sh.Unlock()
-	v, expires, there := sh.Get(h, args[1], c.now)
+	defer c.unlock(sh)
+	v, expires, there, ok := c.value(sh, h, args[1])
+	if !ok {
+		return
+	}
 	if !there {
 		c.null()
 		return
@@ -236,18 +265,18 @@ func getEX(c *session, args [][]byte) {
 func mget(c *session, args [][]byte) {
 	keys := args[1:]
 	all, hashes := c.lockAll(keys, 1)
-	defer c.s.space.UnlockAll(all)
+	defer c.unlockAll(all)
 	c.array(len(keys))
 	for i, key := range keys {
 		if i%warmed == 0 {
 			c.warm(hashes[i:min(i+warmed, len(hashes))])
 		}
-		if v, _, ok := c.s.space.Of(hashes[i]).Get(hashes[i], key, c.now); ok {
+		if v, _, ok := c.s.space.Of(hashes[i]).Get(hashes[i], key, c.now); ok && v != nil {
 			c.bulk(v)
 		} else {
 			c.null()
 		}
-		if len(c.out) > c.s.o.Output { // the connection ends
+		if c.tooMuch() { // the connection ends
 			return
 		}
 	}
@@ -259,10 +288,8 @@ func mset(c *session, args [][]byte) {
 		return
 	}
 	all, hashes := c.lockAll(args[1:], 2)
-	for i, h := range hashes {
-		c.s.space.Of(h).Put(h, args[1+2*i], args[2+2*i], 0, c.now)
-	}
-	c.s.space.UnlockAll(all)
+	c.putAll(all, hashes, args)
+	c.unlockAll(all)
 	c.ok()
 }
 
@@ -272,25 +299,36 @@ func msetNX(c *session, args [][]byte) {
 		return
 	}
 	all, hashes := c.lockAll(args[1:], 2)
-	defer c.s.space.UnlockAll(all)
+	defer c.unlockAll(all)
 	for i, h := range hashes {
 		if _, _, there := c.s.space.Of(h).Peek(h, args[1+2*i], c.now); there {
 			c.truth(false)
 			return
 		}
 	}
+	c.putAll(all, hashes, args)
+	c.truth(true)
+}
+
+// putAll puts the pairs of MSET or MSETNX, of which a crash leaves all or none.
+func (c *session) putAll(all *keyspace.Several, hashes []uint64, args [][]byte) {
+	if !c.held {
+		defer c.s.space.Group(all).End()
+	}
 	for i, h := range hashes {
 		c.s.space.Of(h).Put(h, args[1+2*i], args[2+2*i], 0, c.now)
 	}
-	c.truth(true)
 }
 
 func appendTo(c *session, args [][]byte) {
 	sh, h := c.lock(args[1])
-	defer sh.Unlock()
+	defer c.unlock(sh)
+	if _, _, _, ok := c.value(sh, h, args[1]); !ok {
+		return
+	}
 	n, ok := sh.Append(h, args[1], args[2], c.s.o.Bulk, c.now)
 	if !ok {
-		c.err("ERR string exceeds maximum allowed size (proto-max-bulk-len)")
+		c.err(errTooLong)
 		return
 	}
 	c.int(int64(n))
@@ -317,11 +355,13 @@ func decrBy(c *session, args [][]byte) {
 // add adds to a number that a key holds, or to 0.
 func (c *session) add(key []byte, by int64) {
 	sh, h := c.lock(key)
-	defer sh.Unlock()
-	v, expires, there := sh.Get(h, key, c.now)
+	defer c.unlock(sh)
+	v, expires, there, ok := c.value(sh, h, key)
+	if !ok {
+		return
+	}
 	n := int64(0)
 	if there {
-		var ok bool
 		if n, ok = resp.Int(v); !ok {
 			c.err(errInt)
 			return

@@ -25,19 +25,32 @@ import (
 // bytes come. Errors: what is wrong with the file; *table.FullError; the context's, which Load looks at once a block.
 // After an error the table is empty. But a table that was not empty before, of whatever kind, stays as it was. To see
 // that a filter is empty, Load reads it once on its device.
+//
+// Into a table over members of a job (package shard) each member loads a file of its own, and all call Load: it ends
+// when all files are in. Save writes such files, and there may be more or fewer members then. If one member's file
+// cannot be loaded, all get an error, and the table is empty.
 func (t *Table) Load(ctx context.Context, r io.Reader) error {
 	in, err := newReader(r)
 	if err != nil {
-		return err
+		return t.told(err)
 	}
 	return in.Load(ctx, t)
+}
+
+// told tells other members of a job what is wrong with this one's file.
+func (t *Table) told(wrong error) error {
+	if t.members == nil {
+		return wrong
+	}
+	_, err := t.members(0, wrong)
+	return err
 }
 
 // LoadFile loads the file at path: see Load.
 func (t *Table) LoadFile(ctx context.Context, path string) error {
 	f, err := os.Open(path)
 	if err != nil {
-		return fmt.Errorf("snapshot: %w", err)
+		return t.told(fmt.Errorf("snapshot: %w", err))
 	}
 	defer f.Close()
 	if err := t.Load(ctx, f); err != nil {
@@ -136,20 +149,33 @@ type loading struct {
 
 	put, reserved int64 // entries
 	x             *Reader
+
+	// Over several members of a job: all go on while one has entries, and an error of one is everybody's.
+	together  bool
+	over, all bool // no member has any more; all know of the error
 }
 
 // Load puts the rest of the file into the table: see Table.Load.
 func (x *Reader) Load(ctx context.Context, t *Table) (err error) {
-	if err := t.takes(&x.Header); err != nil {
+	together := false
+	if err = t.takes(&x.Header); t.members != nil {
+		var all []int
+		all, err = t.members(0, err)
+		together = len(all) > 1
+	}
+	if err != nil {
 		return err
 	}
-	l := &loading{t: t, x: x, rows: [2]rows{t.rows(), t.rows()}, came: make(chan error, 1),
+	l := &loading{t: t, x: x, together: together, rows: [2]rows{t.rows(), t.rows()}, came: make(chan error, 1),
 		room: int(max(1, min(int64(x.Header.blockRows()), x.Header.Len)))}
 	defer func() { // of a panic, too
 		if e := l.wait(); err == nil {
 			err = e
 		}
 		if err != nil {
+			if l.together && !l.all {
+				err = t.told(err)
+			}
 			if e := t.clear(); e != nil && !errors.Is(e, table.ErrClosed) {
 				err = fmt.Errorf("%w; and the table cannot be cleared: %w", err, e)
 			}
@@ -178,7 +204,11 @@ func (l *loading) run(ctx context.Context) error {
 			if err := l.x.in.over(); err != nil {
 				return err
 			}
-			return errors.Join(l.begin(which, filled), l.wait())
+			err := errors.Join(l.begin(which, filled), l.wait())
+			for err == nil && l.together && !l.over {
+				err = errors.Join(l.begin(which, 0), l.wait())
+			}
+			return err
 		case tag != tagRows || n == 0 || n > mostRows:
 			return fmt.Errorf(
 				"snapshot: a block %q of %d entries at byte %d (want %q of 1 to %d, or %q): the file is damaged", tag,
@@ -254,7 +284,7 @@ func (l *loading) readText(r *rows, filled, n int) error {
 
 // begin begins to put entries into the table, once those before are in.
 func (l *loading) begin(which, n int) error {
-	if err := l.wait(); err != nil || n == 0 {
+	if err := l.wait(); err != nil || n == 0 && !l.together {
 		return err
 	}
 	l.busy = true
@@ -262,7 +292,13 @@ func (l *loading) begin(which, n int) error {
 	l.put += int64(n)
 	go func() {
 		l.came <- crash.Catch(func() error {
-			if err := l.reserve(first + int64(n)); err != nil {
+			if l.together {
+				all, err := l.t.members(n, nil)
+				l.all, l.over = err != nil, err == nil && slices.Max(all) == 0
+				if err != nil || l.over {
+					return err
+				}
+			} else if err := l.reserve(first + int64(n)); err != nil {
 				return err
 			}
 			return r.put(first, n)

@@ -26,6 +26,8 @@ type Table struct {
 	used    func() (bool, error) // of a filter, whose length says nothing: whether it has keys
 	reserve func(n int) error    // nil where nobody knows what so many entries need
 	clear   func() error
+	// members gives what each member of a job says, or what is wrong with one: see shard's Tell. nil: there are none.
+	members func(n int, wrong error) ([]int, error)
 	chunks  func(ctx context.Context, do func(n int, columns ...[]byte) error) error
 	rows    func() rows
 	// of a cache: what its file says of it beside its pairs, and what is wrong with what a file says
@@ -227,8 +229,11 @@ func Strings[V any](m *text.Map[V]) *Table {
 // newTable has what all kinds but filters share.
 func newTable(of table.Table) *Table {
 	t := &Table{family: of.Family(), length: of.Len, clear: of.Clear}
-	if part, ok := of.(interface{ OwnLen() (int, error) }); ok { // over members of a job, whose Chunks give their parts
-		t.length = part.OwnLen
+	if part, ok := of.(interface { // over members of a job, whose Chunks give their parts
+		OwnLen() (int, error)
+		Tell(n int, wrong error) ([]int, error)
+	}); ok {
+		t.length, t.members = part.OwnLen, part.Tell
 	}
 	return t
 }

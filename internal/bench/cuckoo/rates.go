@@ -75,7 +75,7 @@ func both[K workload.Word](fig *bench.Fig, w *bench.Work[K, uint32], o bench.Fig
 // measure closes the filter.
 func measure[K workload.Word](w *bench.Work[K, uint32], f table.Filter[K]) (row bench.Row, err error) {
 	defer func() { err = errors.Join(err, f.Close()) }()
-	s, err := w.Filter(f)
+	s, err := bench.Filter(w, f)
 	if err != nil {
 		return row, err
 	}

@@ -89,7 +89,7 @@ func subjects(d *device.Device, builds bool) (out []subject, err error) {
 // fill is the table with its way to be filled.
 func (s subject) fill(w *bench.Work[uint32, uint32], m table.Map[uint32, uint32]) (bench.Subject, error) {
 	if s.build {
-		return w.Built(m)
+		return bench.Built(w, m)
 	}
 	return w.Map(m), nil
 }

@@ -60,7 +60,11 @@ func agedFig(t *testing.T, d *device.Device, name string, o bench.FigOptions) (w
 			}
 		}
 		within("pairs", 0.9, 1.1)
-		within("MB", 0.5, 1.1)
+		most := 1.1
+		if strings.HasPrefix(r[0].(string), "slab ") { // whose pool grows by a half twice: TestPoolPlateaus of package slab
+			most = 1.3
+		}
+		within("MB", 0.5, most)
 		within("mean probes", 0, map[string]float64{"library/aging": 1.25, "library/churn": 2}[name]) // in full tables it varies
 		within("max probes", 0, 4)                                                                    // of one key of thousands
 	}

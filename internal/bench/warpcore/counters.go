@@ -79,7 +79,7 @@ var counting = []subject{
 		if err != nil {
 			return s, err
 		}
-		s, err = w.Updated(m)
+		s, err = bench.Updated(w, m)
 		return closedAfter(s, err, m)
 	}},
 	{name: "Map, Insert", make: func(w *work, load float64) (s bench.Subject, err error) {

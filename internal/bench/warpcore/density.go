@@ -140,7 +140,7 @@ func density(w *work, x growing, load float64) (row densityRow, err error) {
 		return row, err
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
-	s := w.InsertedMultiMap(m)
+	s := bench.InsertedMultiMap(w, m)
 	if row.Row, err = w.Measure(s); err != nil {
 		return row, err
 	}

@@ -112,7 +112,7 @@ func measureFilter(w *work, s filterShape) (row bench.Row, of filterMake, err er
 		return row, of, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	subject, err := w.Filter(f)
+	subject, err := bench.Filter(w, f)
 	if err != nil {
 		return row, of, err
 	}

@@ -106,9 +106,9 @@ func ofMultiMap(newMultiMap func(*device.Device, table.MultiMapOptions) (multiMa
 			return s, err
 		}
 		if !built {
-			return w.InsertedMultiMap(m), nil
+			return bench.InsertedMultiMap(w, m), nil
 		}
-		if s, err = w.BuiltMultiMap(m); err != nil {
+		if s, err = bench.BuiltMultiMap(w, m); err != nil {
 			m.Close()
 		}
 		return s, err

@@ -194,6 +194,9 @@ func (n *NCCL) GetUniqueID() (id ID, err error) {
 
 // Comm is a communicator.
 type Comm struct {
+	// Failing, if it is set, is told of an error that Wait returns, before Wait aborts the communicator: others see that.
+	Failing func(error)
+
 	n      *NCCL
 	mu     sync.Mutex // held through calls with h, which Abort frees; none of them waits for other members
 	h      uintptr
@@ -237,6 +240,9 @@ func (c *Comm) with(calls func(h uintptr) error) error {
 func (c *Comm) Wait(give <-chan struct{}) (err error) {
 	defer func() {
 		if err != nil {
+			if c.Failing != nil {
+				c.Failing(err)
+			}
 			c.Abort()
 		}
 	}()

@@ -62,7 +62,7 @@ func meeting(rank, size int) *Meeting {
 	return &Meeting{
 		o:    Options{Rank: rank, Size: size, Token: "secret", silence: 10 * time.Second},
 		done: make(chan struct{}), broken: make(chan struct{}), agreed: make(chan [][]byte, 1),
-		said: make([][]byte, size), left: make([]bool, size), came: make([]*peer, size),
+		said: make([][]byte, size), left: make([]bool, size), came: make([]*peer, size), answer: make(chan struct{}),
 	}
 }
 
@@ -120,6 +120,7 @@ func FuzzMember(f *testing.F) {
 	for _, rank := range []byte{0, 1} {
 		f.Add(written(frame{Kind: start}, text(say, 1, "a"), frame{told, 0, [][]byte{{1}, {2}, {3}}}, frame{Kind: bye}), rank, true)
 		f.Add(written(text(gone, 7, "it failed")), rank, true)
+		f.Add(written(frame{Kind: ask}, frame{Kind: ask}, frame{Kind: here}, frame{Kind: bye}), rank, true)
 		f.Add(written(text(refuse, 0, "no")), rank, false)
 		f.Add(written(frame{Kind: start}, frame{Kind: start}), rank, false)
 		f.Add(written(frame{Kind: bye}, text(say, 2, "")), rank, true)

@@ -86,10 +86,12 @@ const (
 	told // everybody's
 	gone // a member is gone, or gives up
 	bye  // a member leaves
+	ask  // of rank 0: say that you are there; of another: say when all are
+	here // the answer
 )
 
 // version is the protocol's.
-const version = "warpmap job 2"
+const version = "warpmap job 3"
 
 // Bytes of a frame. Its parts are read as they come, so a length alone takes no memory.
 const (
@@ -162,6 +164,10 @@ type peer struct {
 	r    *bufio.Reader
 	mu   sync.Mutex // of w
 	w    *bufio.Writer
+
+	// How often it was asked whether it is there, and has said so; and at rank 0, how many times it has asked itself and
+	// has had no answer. The meeting's lock guards them.
+	asked, answered, asks int
 
 	begun  chan error // of one that comes: nil when all have come, or why not
 	over   sync.Once
@@ -284,6 +290,7 @@ type Meeting struct {
 	said    [][]byte       // of rank 0: what has come of what is agreed on next
 	left    []bool         // who has left; others than rank 0 know of that alone
 	asking  bool           // of others than rank 0: Agree waits for it
+	answer  chan struct{}  // closed with each answer of a peer, and made anew
 	agreed  chan [][]byte
 }
 
@@ -304,6 +311,7 @@ func Meet(ctx context.Context, o Options) (*Meeting, error) {
 	m := &Meeting{
 		o: o, done: make(chan struct{}), broken: make(chan struct{}), agreed: make(chan [][]byte, 1),
 		said: make([][]byte, o.Size), left: make([]bool, o.Size), came: make([]*peer, o.Size),
+		answer: make(chan struct{}),
 	}
 	var err error
 	if o.Rank == 0 {
@@ -703,6 +711,10 @@ func (m *Meeting) heard(p *peer, f frame) error {
 			rank = p.rank
 		}
 		m.lose(&GoneError{rank, string(f.Parts[0])})
+	case f.Kind == ask && started && len(f.Parts) == 0:
+		m.asks(p)
+	case f.Kind == here && started && len(f.Parts) == 0:
+		return m.answers(p)
 	case f.Kind == bye && started:
 		m.leave(p.rank)
 		return errLast
@@ -751,6 +763,7 @@ func (m *Meeting) tell(f frame) {
 func (m *Meeting) leave(rank int) {
 	m.mu.Lock()
 	m.left[rank] = true
+	m.stir()
 	waiting := m.asking || slices.ContainsFunc(m.said, func(b []byte) bool { return b != nil })
 	m.mu.Unlock()
 	if waiting {
@@ -851,6 +864,98 @@ func (m *Meeting) Agree(body []byte) ([][]byte, error) {
 		return nil, err
 	}
 	return nil, ErrLeft
+}
+
+// AllThere waits until all ranks have said that they are there, each after the call began, or until one is gone, which
+// Err tells then. What a rank has told before that is known when it returns: so it tells of a failure that others caused
+// whether they have said that they did. It is false where one is gone or has left, or when the time is over.
+func (m *Meeting) AllThere(within time.Duration) bool {
+	over := time.NewTimer(within)
+	defer over.Stop()
+	return m.allThere(over.C)
+}
+
+func (m *Meeting) allThere(over <-chan time.Time) bool {
+	m.mu.Lock()
+	want := make([]int, len(m.peers))
+	for i, p := range m.peers {
+		p.asked++
+		want[i] = p.asked
+	}
+	m.mu.Unlock()
+	m.tell(frame{Kind: ask})
+	for {
+		m.mu.Lock()
+		left, there, next := slices.Index(m.left, true), true, m.answer
+		for i, p := range m.peers {
+			there = there && p.answered >= want[i]
+		}
+		there = there && m.err == nil
+		m.mu.Unlock()
+		switch {
+		case left >= 0:
+			m.lose(&GoneError{left, "it has left"})
+			return false
+		case there:
+			return true
+		}
+		select {
+		case <-next:
+		case <-m.broken:
+			return false
+		case <-m.done:
+			return false
+		case <-over:
+			return false
+		}
+	}
+}
+
+// asks answers a peer: rank 0 when all others have said that they are there, another rank at once.
+func (m *Meeting) asks(p *peer) {
+	if m.o.Rank > 0 {
+		p.send(frame{Kind: here}) // if that fails, reading does
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p.asks++; p.asks == 1 { // else whoever answers the last one goes on
+		beside(&m.wg, func() { m.tellsAll(p) })
+	}
+}
+
+// tellsAll answers what a peer asks, until it asks no more or somebody is gone.
+func (m *Meeting) tellsAll(p *peer) {
+	for n := 0; ; {
+		m.mu.Lock()
+		p.asks -= n // which are answered
+		n = p.asks
+		m.mu.Unlock()
+		if n == 0 || !m.allThere(nil) {
+			return
+		}
+		for range n {
+			p.send(frame{Kind: here})
+		}
+	}
+}
+
+// answers notes that a peer is there.
+func (m *Meeting) answers(p *peer) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p.answered == p.asked {
+		return errForeign
+	}
+	p.answered++
+	m.stir()
+	return nil
+}
+
+// stir has whoever waits for answers look again. The lock is held.
+func (m *Meeting) stir() {
+	close(m.answer)
+	m.answer = make(chan struct{})
 }
 
 // Fail tells all others that this rank gives up.

@@ -211,6 +211,70 @@ func TestAgreeAfterLeaving(t *testing.T) {
 	}
 }
 
+// Ranks that ask hear at once that all are there; not while one does not answer; and who it is that is gone or has left.
+// What a rank tells before it answers is known then.
+func TestAllThere(t *testing.T) {
+	meetings, errs := meet(t, 3, 0, 1, 2)
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for _, m := range meetings {
+		for range 5 { // some beside one another
+			wg.Go(func() {
+				for range 20 {
+					if !m.AllThere(time.Minute) {
+						t.Errorf("rank %d hears that not all are there: %v", m.o.Rank, m.Err())
+						return
+					}
+				}
+			})
+		}
+	}
+	wg.Wait()
+
+	meetings[2].mu.Lock() // it hears nothing, and says that it is alive
+	for _, m := range meetings[:2] {
+		if m.AllThere(100*time.Millisecond) || m.Err() != nil {
+			t.Errorf("rank 2 does not answer, and rank %d takes it for there, or gone: %v", m.o.Rank, m.Err())
+		}
+	}
+	meetings[2].mu.Unlock()
+	for _, m := range meetings {
+		if !m.AllThere(time.Minute) {
+			t.Errorf("rank %d hears that not all are there: %v", m.o.Rank, m.Err())
+		}
+	}
+	for _, m := range meetings {
+		m.Close()
+	}
+
+	for what, do := range map[string]func(m *Meeting){
+		"no memory":   func(m *Meeting) { m.Fail("no memory") },
+		"it has left": func(m *Meeting) { m.Close() },
+	} {
+		for rank := range 3 {
+			meetings, errs := meet(t, 3, 0, 1, 2)
+			if err := errors.Join(errs...); err != nil {
+				t.Fatal(err)
+			}
+			do(meetings[rank])
+			for i, m := range meetings {
+				if i == rank {
+					continue
+				}
+				there := m.AllThere(time.Minute)
+				if e := (*GoneError)(nil); there || !errors.As(m.Err(), &e) || e.Rank != rank || e.Why != what {
+					t.Errorf("rank %d, of which %s: rank %d hears %t, %v", rank, what, i, there, m.Err())
+				}
+			}
+			for _, m := range meetings {
+				m.Close()
+			}
+		}
+	}
+}
+
 // Rank 0 that leaves when it hears who is gone has told the others before.
 func TestGoneThenLeft(t *testing.T) {
 	t.Parallel()

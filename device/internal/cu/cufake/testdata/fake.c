@@ -18,17 +18,28 @@ enum { OOM = 2, NOT_READY = 600, NO_DEVICE = 100, INVALID_DEVICE = 101, INVALID_
 enum { DEVICES, CAPABILITY, INIT, MEMORY, FAULT, LAUNCHES, CONTEXTS, ALLOCS, USED, HOST, STREAMS, EVENTS, MODULES,
        NVRTC_VERSION, NVRTC_OLDEST, NVRTC_NEWEST, NVRTC_FAIL, PROGRAMS, DYNAMIC, SHARED, HEAP, PARAMS,
        POOLS, HAS_POOLS, HOLD, WAITS, FREES, PEAK, KEPT, PEERS, ENABLED, ACROSS, IPC, STRICT,
-       IDLE, TRIMS, POOLED, UNTOLD, VALUES };
+       IDLE, TRIMS, POOLED, UNTOLD, NO_RECORDS, NO_FREES, NO_WAITS, NO_MEMORY, VALUES };
 static const char *names[VALUES] = { "devices", "capability", "init", "memory", "fault", "launches", "contexts",
     "allocs", "used", "host", "streams", "events", "modules", "nvrtc version", "nvrtc oldest", "nvrtc newest",
     "nvrtc fail", "programs", "dynamic", "shared", "heap", "params", "pools",
     "has pools", "hold", "waits", "frees", "peak", "kept", "peers", "enabled", "across",
-    "ipc", "strict", "idle", "trims", "pooled", "untold" };
+    "ipc", "strict", "idle", "trims", "pooled", "untold", "refused records", "refused frees", "refused waits", "refused memory" };
 static int64_t v[VALUES] = { [DEVICES] = 2, [CAPABILITY] = 90, [MEMORY] = 1 << 20, [FAULT] = ILLEGAL_ADDRESS,
     [NVRTC_VERSION] = 12040, [NVRTC_OLDEST] = 50, [NVRTC_NEWEST] = 90, [DYNAMIC] = 48 << 10,
     [PARAMS] = 24, [HAS_POOLS] = 1, [PEERS] = 1, [IPC] = 1 };
 
 static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER;
+
+// So many of the next calls of a kind are refused, with an error after which the driver goes on.
+static int refused(int kind) {
+    pthread_mutex_lock(&mu);
+    int is = v[kind] > 0;
+    v[kind] -= is;
+    pthread_mutex_unlock(&mu);
+    return is;
+}
+#define REFUSE(kind) do { if (refused(kind)) return 999; } while (0)
+
 static CUresult sticky;            // what every call returns once a kernel has crashed
 static __thread void *current;     // the thread's context
 
@@ -190,6 +201,7 @@ CUresult cuMemGetInfo_v2(size_t *f, size_t *t) {
 CUresult cuMemAlloc_v2(CUdeviceptr *p, size_t n) {
     NEED_CONTEXT;
     SAFE;
+    REFUSE(NO_MEMORY);
     LOCK;
     CUresult r = n > (size_t)(v[MEMORY] - v[USED]) ? OOM : 0;
     if (!r) { *p = (CUdeviceptr)take(n); ((Piece *)(*p - 256))->gpu = gpu_of(current); v[USED] += n; v[ALLOCS]++; }
@@ -226,6 +238,7 @@ static void move_on(void) {
 }
 CUresult cuMemHostAlloc(void **p, size_t n, unsigned flags) {
     NEED_CONTEXT;
+    REFUSE(NO_MEMORY);
     if (n > (size_t)1 << 40) return OOM;
     LOCK; *p = take(n); v[HOST]++; UNLOCK;
     return 0;
@@ -292,13 +305,14 @@ CUresult cuGraphDestroy(Graph *g) { free(g); return 0; }
 CUresult cuGraphExecDestroy(Graph *g) { free(g); return 0; }
 static CUresult broken(Handle *s, CUresult r) { s->graph->broken = 1; return r; }
 
-CUresult cuStreamSynchronize(Handle *s) { if (!s) return 0; NEED(s, STREAMS); if (s->graph) return broken(s, CAPTURE_UNSUPPORTED); SAFE; if (s->held) move_on(); s->held = 0; return 0; }
+CUresult cuStreamSynchronize(Handle *s) { if (!s) return 0; NEED(s, STREAMS); if (s->graph) return broken(s, CAPTURE_UNSUPPORTED); SAFE; REFUSE(NO_WAITS); if (s->held) move_on(); s->held = 0; return 0; }
 CUresult cuStreamWaitEvent(Handle *s, Handle *e, unsigned flags) { NEED(s, STREAMS); NEED(e, EVENTS); if (s->graph) return broken(s, CAPTURE_ISOLATION); s->held |= e->held; return flags; }
 CUresult cuEventCreate(void **p, unsigned flags) { return flags == 0 || flags == 2 ? make(EVENTS, p, "") : 1; }
 CUresult cuEventDestroy_v2(void *e) { return drop(EVENTS, e); }
 CUresult cuEventRecord(Handle *e, Handle *s) {
     NEED(s, STREAMS);
     NEED(e, EVENTS);
+    REFUSE(NO_RECORDS);
     clock_gettime(CLOCK_MONOTONIC, &e->at);
     e->held = s->held = v[HOLD];
     return 0;
@@ -337,6 +351,7 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr *a, size_t n, void *p, void *s) {
 }
 CUresult cuMemFreeAsync(CUdeviceptr a, Handle *s) {
     NEED(s, STREAMS);
+    REFUSE(NO_FREES);
     if (!v[HOLD]) return give_back(a);
     LOCK; held[holds++] = (void *)a; UNLOCK;
     s->held = 1;

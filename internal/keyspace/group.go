@@ -1,0 +1,75 @@
+package keyspace
+
+// Group is what is done to several shards and logged as one record, so that after a crash all of it is there or
+// nothing. While a snapshot is made there are two logs; then each has a record of its own shards' part.
+type Group struct {
+	space  *Space
+	shards Several
+	parts  []part
+}
+
+// part is the records of a log.
+type part struct {
+	log   *logFile
+	buf   []byte
+	count int
+}
+
+// Group has what is done to shards, which the caller has locked, logged as one record by End, before the caller unlocks
+// them. It is nil where there is no log.
+func (s *Space) Group(t *Several) *Group {
+	if s.disk == nil || s.disk.sync == NoLog {
+		return nil
+	}
+	g := &Group{space: s, shards: *t}
+	g.set(g)
+	return g
+}
+
+func (g *Group) set(to *Group) {
+	for i := range g.space.shards {
+		if g.shards[i/64]>>(i%64)&1 == 1 {
+			g.space.shards[i].group = to
+		}
+	}
+}
+
+// add adds a record. What is very large is several groups.
+func (g *Group) add(l *logFile, e entry) {
+	if l == nil {
+		return
+	}
+	i := 0
+	for i < len(g.parts) && g.parts[i].log != l {
+		i++
+	}
+	if i == len(g.parts) {
+		g.parts = append(g.parts, part{log: l})
+	}
+	p := &g.parts[i]
+	p.buf = appendEntry(p.buf, e)
+	if p.count++; len(p.buf) > mostGroup {
+		p.end()
+	}
+}
+
+func (p *part) end() {
+	switch {
+	case p.count == 1 || len(p.buf) > mostBytes:
+		p.log.appendBytes(p.buf)
+	case p.count > 1:
+		p.log.append(entry{kind: kindGroup, value: p.buf})
+	}
+	p.buf, p.count = nil, 0
+}
+
+// End logs what was done.
+func (g *Group) End() {
+	if g == nil {
+		return
+	}
+	g.set(nil)
+	for i := range g.parts {
+		g.parts[i].end()
+	}
+}
