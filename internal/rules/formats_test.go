@@ -126,6 +126,12 @@ var formats = map[string]string{
 	"cmd/warpmap.tellFirst": "none: names of folders in /proc",
 
 	// Wire formats.
+	"internal/columnar.Decode":          "internal/columnar/FuzzBatch",
+	"internal/columnar.DecodeSchema":    "internal/columnar/FuzzSchema",
+	"internal/columnar.Parse":           "internal/columnar/FuzzParse",
+	"internal/columnar.parseType":       "internal/columnar/FuzzParse",
+	"internal/columnar.decodeHead":      "internal/columnar/FuzzFile",
+	"internal/columnar.readBlock":       "internal/columnar/FuzzFile",
 	"internal/keyspace.entries":         "internal/keyspace/FuzzEntries",
 	"internal/keyspace.numbers":         "none: a file's number, which must be written in one way",
 	"internal/resp.Next":                "internal/resp/FuzzParser serve/redis/FuzzRequests",
