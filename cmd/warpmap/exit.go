@@ -11,6 +11,7 @@ import (
 	"github.com/warpmap/warpmap/genome/kmers"
 	"github.com/warpmap/warpmap/internal/crash"
 	"github.com/warpmap/warpmap/join"
+	"github.com/warpmap/warpmap/serve/flight"
 	"github.com/warpmap/warpmap/serve/redis"
 	"github.com/warpmap/warpmap/table"
 )
@@ -74,6 +75,7 @@ func exitCode(err error) int {
 		reads *genome.InputError
 		wk    *kmers.FileError
 		keys  *redis.DamagedError
+		rows  *flight.DamagedError
 		panic *crash.Error
 	)
 	switch {
@@ -86,7 +88,8 @@ func exitCode(err error) int {
 		return exitMemory
 	case errors.As(err, &own) || errors.As(err, &fault) || errors.As(err, &build):
 		return exitDevice
-	case errors.As(err, &input) || errors.As(err, &reads) || errors.As(err, &wk) || errors.As(err, &keys):
+	case errors.As(err, &input) || errors.As(err, &reads) || errors.As(err, &wk) || errors.As(err, &keys) ||
+		errors.As(err, &rows):
 		return exitInput
 	}
 	return exitOther

@@ -61,7 +61,7 @@ func TestFlagsThatDoNothing(t *testing.T) {
 		"devices": "json", "version": "json", "launch": "", "gen tpch": "json", "classify info": "json",
 		"classify serve": "device", "classify query": "device json", "classify build": "device json", "compile": "device",
 		"demo": "device", "bench draw": "", "bench fig": "device json", "join": "device json",
-		"distinct": "device json", "top": "device json", "serve": "json",
+		"distinct": "device json", "top": "device json", "serve": "device json",
 	} {
 		help, _, err := run(t, append(strings.Fields(path), "--help")...)
 		for _, flag := range []string{"device", "device-memory", "json"} {

@@ -111,7 +111,7 @@ func root() *cobra.Command {
 	cmd.PersistentFlags().Bool("json", false, "print figures as JSON")
 	devices, gen, demo, launch := devicesCommand(), genCommand(), demoCommand(), launchCommand()
 	compile, version, serve := compileCommand(), versionCommand(), serveCommand()
-	onlyUses(uses{json: true}, devices, gen, version, serve)
+	onlyUses(uses{json: true}, devices, gen, version)
 	onlyUses(uses{device: true}, demo, compile)
 	onlyUses(uses{}, launch)
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagError(err) })

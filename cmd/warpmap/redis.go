@@ -33,6 +33,11 @@ the network itself keeps strangers away. Without --data everything is in memory 
 while serving, and --log keeps a log: after a crash, what was acknowledged under --log always is there, and under
 everysec all but the last second or two. On SIGTERM requests end, and the last snapshot and the log are written.
 
+--flight serves tables to clients of Arrow Flight, such as pyarrow: columns of keys go in, and columns of values come
+out. Each --table is made of a file in a format that join reads, of a snapshot, or is empty with --schema; --key,
+--value, --schema and --family are of the --table before them. Tables are on --device, or spread over --devices, and
+have snapshots in --data, but no log. docs/serve.md has more.
+
 --http serves /metrics for Prometheus, and /healthz. At --memory commands that need memory get an error. With --policy
 allkeys-lru keys go instead that were not used for long.`
 
@@ -40,6 +45,9 @@ const serveKeysExample = `  warpmap serve
   redis-cli set answer 42 ex 60
   warpmap serve --data /var/lib/warpmap --save every=60s --log everysec --memory 4GB --http 127.0.0.1:9121
   warpmap serve --redis '' --socket /run/warpmap.sock --policy allkeys-lru --memory 500MB
+  warpmap serve --flight 127.0.0.1:8815 --table prices=prices.parquet --key id --value price,name
+  warpmap serve --redis '' --flight 127.0.0.1:8815 --device cuda:0 --data /var/lib/warpmap --save every=60s \
+    --table prices=prices.parquet --key id --table seen --schema user:utf8,day:date32,n:int64 --key user,day
   warpmap serve --redis :6379 --tls-cert server.crt --tls-key server.key --password-file /etc/warpmap/password
 
 ` + exitCodes
@@ -53,13 +61,14 @@ type keyFlags struct {
 	password, cert, key string
 	insecure, quiet     bool
 	bulk, request, out  int64
+	flights             flightFlags
 }
 
 func serveCommand() *cobra.Command {
 	var s keyFlags
 	cmd := &cobra.Command{
 		Use:     "serve",
-		Short:   "Hold keys and values for clients of Redis",
+		Short:   "Hold keys and values for clients of Redis, and tables for those of Arrow Flight",
 		Long:    serveKeysLong,
 		Example: serveKeysExample,
 		Args:    cobra.NoArgs,
@@ -95,12 +104,13 @@ func (s *keyFlags) flags(cmd *cobra.Command) {
 	f.DurationVar(&s.o.Idle, "idle", 0, "give up a client that asks for nothing for so long; 0 for never")
 	f.IntVar(&s.o.Loops, "threads", 0, "answer with so many threads; 0 for one for every two cores")
 	f.BoolVarP(&s.quiet, "quiet", "q", false, "no messages")
+	s.flights.flags(cmd)
 }
 
 // check completes the options, or tells of flags that say nothing that can be done.
 func (s *keyFlags) check() error {
-	if s.listen == "" && s.socket == "" {
-		return errors.New("--redis '' without --socket: want one to listen on")
+	if s.listen == "" && s.socket == "" && !s.flights.asked() {
+		return errors.New("--redis '' without --socket or --flight: want one to listen on")
 	}
 	switch s.policy {
 	case "noeviction":
@@ -143,6 +153,9 @@ func (s *keyFlags) check() error {
 			"--threads 0 or more", s.o.Clients, s.o.Timeout, s.o.Idle, s.o.Loops)
 	}
 	s.o.Bulk, s.o.Request, s.o.Output = int(s.bulk), int(s.request), int(s.out)
+	if err := s.flights.check(s); err != nil {
+		return err
+	}
 	return s.checkAddresses()
 }
 
@@ -240,11 +253,16 @@ func (s *keyFlags) run(cmd *cobra.Command) error {
 	if s.o.Folder != "" {
 		s.o.Log.Printf("%d keys loaded in %v", server.Len(), time.Since(begin).Round(time.Millisecond))
 	}
+	tables, err := s.flights.open(cmd, s)
+	if err != nil {
+		return errors.Join(err, server.Close())
+	}
 	for _, l := range listeners {
 		s.o.Log.Printf("listening on %s", l.Addr())
 	}
+	tables.tell(s.o.Log)
 	finishes.Store(true)
-	return errors.Join(s.serve(cmd.Context(), server, listeners, web), server.Close())
+	return errors.Join(s.serve(cmd.Context(), server, tables, listeners, web), tables.close(), server.Close())
 }
 
 // collect has Go collect garbage more often than it would: keys and values have no pointers to follow, so that costs
@@ -259,14 +277,23 @@ func (s *keyFlags) collect() {
 }
 
 // serve answers until ctx is done.
-func (s *keyFlags) serve(ctx context.Context, server *redis.Server, listeners []net.Listener, web net.Listener) error {
-	if web == nil {
+func (s *keyFlags) serve(ctx context.Context, server *redis.Server, tables *flights, listeners []net.Listener,
+	web net.Listener) error {
+	if web == nil && tables == nil {
 		return server.Serve(ctx, listeners...)
 	}
-	s.o.Log.Printf("listening on http://%s/metrics", web.Addr())
-	h := &http.Server{Handler: server.Handler(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 10 * time.Second,
-		WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10, ErrorLog: s.o.Log}
 	g, serving := crash.WithContext(ctx)
+	if tables != nil {
+		g.Go(func() error { return tables.Serve(serving, tables.listeners...) })
+	}
+	if web == nil {
+		g.Go(func() error { return server.Serve(serving, listeners...) })
+		return g.Wait()
+	}
+	s.o.Log.Printf("listening on http://%s/metrics", web.Addr())
+	h := &http.Server{Handler: handler(server, tables), ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute,
+		MaxHeaderBytes: 64 << 10, ErrorLog: s.o.Log}
 	g.Go(func() error {
 		if err := h.Serve(web); !errors.Is(err, http.ErrServerClosed) {
 			return err
@@ -278,6 +305,20 @@ func (s *keyFlags) serve(ctx context.Context, server *redis.Server, listeners []
 		return server.Serve(serving, listeners...)
 	})
 	return g.Wait()
+}
+
+// handler has the figures of tables behind those of keys.
+func handler(server *redis.Server, tables *flights) http.Handler {
+	if tables == nil {
+		return server.Handler()
+	}
+	m := http.NewServeMux()
+	m.Handle("/", server.Handler())
+	m.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+		server.Handler().ServeHTTP(w, r)
+		tables.WriteMetrics(w)
+	})
+	return m
 }
 
 func (s *keyFlags) web() (net.Listener, error) {

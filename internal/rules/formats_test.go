@@ -126,6 +126,16 @@ var formats = map[string]string{
 	"cmd/warpmap.tellFirst": "none: names of folders in /proc",
 
 	// Wire formats.
+	"internal/columnar.Decode":          "internal/columnar/FuzzBatch",
+	"internal/columnar.DecodeSchema":    "internal/columnar/FuzzSchema",
+	"internal/columnar.Parse":           "internal/columnar/FuzzParse",
+	"internal/columnar.parseType":       "internal/columnar/FuzzParse",
+	"internal/columnar.decodeHead":      "internal/columnar/FuzzFile",
+	"internal/columnar.readBlock":       "internal/columnar/FuzzFile",
+	"serve/flight.decodeData":           "serve/flight/FuzzMessage",
+	"serve/flight.parseCommand":         "serve/flight/FuzzCommand",
+	"serve/flight.parseOrder":           "serve/flight/FuzzCommand",
+	"serve/flight.knows":                "none: base64, which Go takes apart, and a word before it",
 	"internal/keyspace.entries":         "internal/keyspace/FuzzEntries",
 	"internal/keyspace.numbers":         "none: a file's number, which must be written in one way",
 	"internal/resp.Next":                "internal/resp/FuzzParser serve/redis/FuzzRequests",

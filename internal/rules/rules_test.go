@@ -132,7 +132,7 @@ func rank(pkg string, families []string) int {
 		return 10
 	case top == "bench" || strings.HasPrefix(pkg, "internal/bench/") && pkg != "internal/bench/baseline" || strings.HasPrefix(rest, "classify/"), top == "serve": // a paper's studies; what serves
 		return 9
-	case pkg == "internal/operations", strings.HasPrefix(pkg, "internal/bench") || top == "join" || top == "genome" && rest != "":
+	case pkg == "internal/operations", pkg == "internal/columnar", strings.HasPrefix(pkg, "internal/bench") || top == "join" || top == "genome" && rest != "":
 		return 8
 	case pkg == "" || pkg == "genome" || pkg == "sketch" || pkg == "internal/tabletest" || pkg == "internal/filters":
 		return 7

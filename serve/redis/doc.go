@@ -36,6 +36,6 @@
 //
 // # Arrow Flight
 //
-// The tables that programs ask by columns are to be another package beside this one, with its own listeners in the same
-// command. Nothing here knows of it.
+// The tables that programs ask by columns are package serve/flight, with its own listeners in the same command. Nothing
+// here knows of it.
 package redis

@@ -1,0 +1,257 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	wire "github.com/apache/arrow-go/v18/arrow/flight"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/testenv"
+)
+
+// flightClient connects with Arrow's own client.
+func flightClient(t *testing.T, socket string) wire.Client {
+	t.Helper()
+	c, err := wire.NewClientWithMiddleware("unix:"+socket, nil, nil, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// integers are columns of 8 bytes.
+func integers(names []string, columns ...[]int64) arrow.RecordBatch {
+	var fields []arrow.Field
+	var arrays []arrow.Array
+	for i, name := range names {
+		b := array.NewInt64Builder(memory.DefaultAllocator)
+		b.AppendValues(columns[i], nil)
+		arrays = append(arrays, b.NewArray())
+		fields = append(fields, arrow.Field{Name: name, Type: arrow.PrimitiveTypes.Int64})
+	}
+	return array.NewRecordBatch(arrow.NewSchema(fields, nil), arrays, -1)
+}
+
+func tableNamed(name string) *wire.FlightDescriptor {
+	return &wire.FlightDescriptor{Type: wire.DescriptorPATH, Path: []string{name}}
+}
+
+// lookUp gives the rows that a table has for a batch of keys.
+func lookUp(t *testing.T, c wire.Client, name string, keys arrow.RecordBatch) (rows [][]string) {
+	t.Helper()
+	x, err := c.DoExchange(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := wire.NewRecordWriter(x, ipc.WithSchema(keys.Schema()))
+	w.SetFlightDescriptor(tableNamed(name))
+	if err := errors.Join(w.Write(keys), w.Close(), x.CloseSend()); err != nil {
+		t.Fatal(err)
+	}
+	r, err := wire.NewRecordReader(x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for r.Next() {
+		for at := range int(r.RecordBatch().NumRows()) {
+			var row []string
+			for _, column := range r.RecordBatch().Columns() {
+				row = append(row, column.ValueStr(at))
+			}
+			rows = append(rows, row)
+		}
+	}
+	if r.Err() != nil {
+		t.Fatal(r.Err())
+	}
+	return rows
+}
+
+// putRows sends a batch, and waits until it is done.
+func putRows(c wire.Client, to *wire.FlightDescriptor, rec arrow.RecordBatch) error {
+	x, err := c.DoPut(context.Background())
+	if err != nil {
+		return err
+	}
+	w := wire.NewRecordWriter(x, ipc.WithSchema(rec.Schema()))
+	w.SetFlightDescriptor(to)
+	if err := errors.Join(w.Write(rec), w.Close(), x.CloseSend()); err != nil {
+		return err
+	}
+	if _, err := x.Recv(); err != nil {
+		return err
+	}
+	_, err = x.Recv()
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return errors.Join(err, errors.New("a batch has two results"))
+}
+
+// Tables of files and of schemas are served, with keys beside them; after SIGTERM all is there again without the files.
+func TestServeTables(t *testing.T) {
+	d, err := device.Open("cpu")
+	testenv.Require(t, "cpu", err)
+	d.Close()
+	dir := t.TempDir()
+	in := func(name string) string { return filepath.Join(dir, name) }
+	text := "id,price,name\n1,1.5,one\n2,,two\n,3.5,none\n3,2.5,three\n"
+	if err := os.WriteFile(in("prices.csv"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"--device", "cpu", "--flight-socket", in("f"), "--data", in("data"), "--save", "every=1h",
+		"--http", "127.0.0.1:0",
+		"--table", "prices=" + in("prices.csv"), "--key", "id", "--value", "name,price",
+		"--table", "seen", "--schema", "id:int64,day:int64", "--key", "id,day", "--value", "", "--family", "slab"}
+	s := startKeyServer(t, dir, nil, args...)
+	c := flightClient(t, in("f"))
+	got := fmt.Sprint(lookUp(t, c, "prices", integers([]string{"id"}, []int64{3, 2, 5})))
+	if want := "[[three 2.5 true] [two (null) true] [(null) (null) false]]"; got != want {
+		t.Errorf("prices %s, want %s", got, want)
+	}
+	if !strings.Contains(s.says.String(), "3 rows loaded") || !strings.Contains(s.says.String(), "1 rows with nulls") {
+		t.Errorf("it says %s", s.says)
+	}
+	if err := putRows(c, tableNamed("seen"), integers([]string{"id", "day"}, []int64{1, 2}, []int64{10, 20})); err != nil {
+		t.Fatal(err)
+	}
+	s.ask("SET a b")
+	at := s.says.String()[strings.Index(s.says.String(), "http://"):]
+	page, err := http.Get(at[:strings.Index(at, "\n")])
+	if err != nil {
+		t.Fatal(err)
+	}
+	figures, _ := io.ReadAll(page.Body)
+	page.Body.Close()
+	for _, want := range []string{"warpmap_redis_keys 1\n", `warpmap_flight_rows{table="prices"} 3`, `{table="seen"} 2`} {
+		if !strings.Contains(string(figures), want) {
+			t.Errorf("the figures do not have %s:\n%s", want, figures)
+		}
+	}
+	s.Process.Signal(syscall.SIGTERM)
+	if err := s.Wait(); err != nil {
+		t.Fatalf("%v: %s", err, s.says)
+	}
+	os.Remove(in("prices.csv"))
+	if s = startKeyServer(t, dir, nil, args...); s.ask("GET a") != "b" {
+		t.Error("the key is gone")
+	}
+	c = flightClient(t, in("f"))
+	got = fmt.Sprint(lookUp(t, c, "prices", integers([]string{"id"}, []int64{1})),
+		lookUp(t, c, "seen", integers([]string{"day", "id"}, []int64{10, 10}, []int64{1, 2})))
+	if want := "[[one 1.5 true]] [[true] [false]]"; got != want {
+		t.Errorf("after the end it has %s, want %s", got, want)
+	}
+	// A table's file is one that another server takes, under another name.
+	s.Process.Signal(syscall.SIGTERM)
+	s.Wait()
+	startKeyServer(t, dir, nil, "--device", "cpu", "--flight-socket", in("f"), "--table", "other="+in("data/tables/seen.table"))
+	c = flightClient(t, in("f"))
+	if got := lookUp(t, c, "other", integers([]string{"id", "day"}, []int64{2}, []int64{20})); got[0][0] != "true" {
+		t.Errorf("the file has %v", got)
+	}
+}
+
+// A server that is killed while it makes snapshots has one of some moment afterwards: all batches until then, whole.
+func TestTablesSurviveKill(t *testing.T) {
+	d, err := device.Open("cpu")
+	testenv.Require(t, "cpu", err)
+	d.Close()
+	dir, rounds, batch := t.TempDir(), 2, 500
+	if testenv.Long() {
+		rounds = 20
+	}
+	socket := filepath.Join(dir, "f")
+	args := []string{"--device", "cpu", "--flight-socket", socket, "--data", filepath.Join(dir, "data"), "--save", "every=10ms",
+		"--table", "t", "--schema", "id:int64,n:int64,s:utf8?", "--key", "id", "--value", "n"}
+	r, saved := rand.New(rand.NewPCG(testenv.FirstSeed(), 3)), 0
+	for round := range rounds {
+		s := startKeyServer(t, dir, nil, args...)
+		c := flightClient(t, socket)
+		info, err := c.GetFlightInfo(context.Background(), tableNamed("t"))
+		if err != nil || info.TotalRecords%int64(batch) != 0 {
+			t.Fatalf("round %d: %d rows, %v", round, info.GetTotalRecords(), err)
+		}
+		n := int(info.TotalRecords)
+		saved = max(saved, n)
+		ids, values := make([]int64, n+1), make([]int64, batch)
+		for i := range ids {
+			ids[i] = int64(i)
+		}
+		for i, row := range lookUp(t, c, "t", integers([]string{"id"}, ids)) {
+			if want := fmt.Sprint([]string{fmt.Sprint(i * 3), "true"}); i < n && fmt.Sprint(row) != want || i == n && row[1] == "true" {
+				t.Fatalf("round %d: row %d of %d is %v", round, i, n, row)
+			}
+		}
+		stop := time.AfterFunc(time.Duration(200+r.IntN(400))*time.Millisecond, func() { s.Process.Kill() })
+		for at := n; ; at += batch {
+			own := make([]int64, batch)
+			for i := range own {
+				own[i], values[i] = int64(at+i), int64(at+i)*3
+			}
+			if putRows(c, tableNamed("t"), integers([]string{"id", "n"}, own, values)) != nil {
+				break
+			}
+		}
+		stop.Stop()
+		s.Process.Kill()
+		s.Wait()
+	}
+	if saved == 0 {
+		t.Error("no snapshot was made")
+	}
+	testenv.Tried(t, rounds, "kills")
+}
+
+func TestServeTablesErrors(t *testing.T) {
+	dir := t.TempDir()
+	broken := filepath.Join(dir, "broken.table")
+	if err := os.WriteFile(broken, []byte("warpmap columns 1\nrest"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	listen := []string{"--redis", "", "--device", "cpu", "--flight", "127.0.0.1:0"}
+	for _, c := range []struct {
+		code int
+		args []string
+		says string
+	}{
+		{exitUsage, []string{"--table", "a=b.csv", "--key", "id"}, "--flight"},
+		{exitUsage, []string{"--key", "id"}, "--table"},
+		{exitUsage, []string{"--flight", ":0"}, "--insecure"},
+		{exitUsage, append(listen, "--table", "=x"), "NAME=FILE"},
+		{exitUsage, append(listen, "--table", "a"), "--schema and --key"},
+		{exitUsage, append(listen, "--table", "a", "--schema", "id:int65"), "int64"},
+		{exitUsage, append(listen, "--table", "a", "--schema", "id:int64", "--key", "id", "--table", "a=x"), "two"},
+		{exitUsage, append(listen, "--table", "a=x", "--schema", "id:int64"), "the file's"},
+		{exitUsage, append(listen, "--log", "always", "--data", dir), "--log"},
+		{exitUsage, append(listen, "--max-rows", "0"), "--max-rows"},
+		{exitUsage, append(listen, "--table", "a="+filepath.Join(dir, "x.csv")), "--key"},
+		{exitInput, append(listen, "--table", "a="+filepath.Join(dir, "x.csv"), "--key", "id"), "x.csv"},
+		{exitInput, append(listen, "--table", "a="+broken), "broken.table"},
+		{exitOther, append(listen, "--table", "a", "--schema", "id:int64", "--key", "no"), `no column "no"`},
+		{exitOther, append(listen, "--table", "a", "--schema", "id:int64", "--key", "id", "--family", "none"), "none"},
+	} {
+		if _, _, err := run(t, append([]string{"serve"}, c.args...)...); err == nil || exitCode(err) != c.code ||
+			!strings.Contains(err.Error(), c.says) {
+			t.Errorf("%v: exit code %d, %v; want %d, %s", c.args, exitCode(err), err, c.code, c.says)
+		}
+	}
+}
