@@ -224,7 +224,7 @@ func (s *Shard) Append(hash uint64, key, more []byte, most int, now int64) (n in
 	if n = before + len(more); n > most {
 		return before, false
 	}
-	s.changed(entry{kind: kindAppend, key: key, value: more})
+	s.changed(entry{kind: kindTail, key: key, value: more, expires: int64(before)})
 	s.extend(i, key, more, now)
 	return n, true
 }

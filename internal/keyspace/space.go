@@ -421,16 +421,23 @@ const leastLooked = 512
 // at0 gives the keys whose home a slot is, with hashes from one on: those before it were given when the index was
 // larger.
 func (s *Shard) at0(home int, from uint64, now int64, do func(key, filter []byte)) (n int) {
+	s.homed(home, from, func(r record) {
+		if !r.expired(now) {
+			do(r.key(), r.filterValue())
+			n++
+		}
+	})
+	return n
+}
+
+// homed gives the records of these keys.
+func (s *Shard) homed(home int, from uint64, do func(r record)) {
 	mask := len(s.slots) - 1
 	for i := home; s.slots[i].place != 0; i = (i + 1) & mask {
 		if hash := s.slots[i].hash; hash >= from && s.home(hash) == home {
-			if r := s.record(s.slots[i].place); !r.expired(now) {
-				do(r.key(), r.filterValue())
-				n++
-			}
+			do(s.record(s.slots[i].place))
 		}
 	}
-	return n
 }
 
 // Random gives a key that is there, by chance, to do, or tells that it found none. Cost: that of a look-up, or of as
