@@ -104,6 +104,20 @@ func (d *disk) next() (*logFile, error) {
 	return l, syncFolder(d.folder)
 }
 
+// newest is the log of a snapshot that begins: the next one. But where an older one is kept, since the last snapshot
+// failed and that log cannot be written, it is the newest that is there, for else there would be one more each time. To
+// do again what it holds already leads to the same.
+func (d *disk) newest() (*logFile, error) {
+	d.mu.Lock()
+	n := len(d.logs)
+	last := d.logs[n-1]
+	d.mu.Unlock()
+	if n > 1 && !last.isBroken() {
+		return last, nil
+	}
+	return d.next()
+}
+
 // recover reads the newest snapshot and the logs behind it.
 func (d *disk) recover(s *Space, repair bool) error {
 	snapshots, err := d.numbers(snapshotName)
@@ -337,8 +351,7 @@ func (s *Space) Logged() (n int64) {
 // Syncs tells whether Commit has anything to do.
 func (s *Space) Syncs() bool { return s.disk != nil && s.disk.sync == SyncAlways }
 
-// cleared logs that all keys go. All shards are locked. A snapshot that is being made begins again: its first shards
-// are from before.
+// cleared logs that all keys go. All shards are locked, and go on in the newest log.
 func (d *disk) cleared(s *Space) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -358,7 +371,8 @@ var ErrNoFolder = errors.New("there is no folder for snapshots")
 // ErrSaving is what Save returns while another snapshot is made.
 var ErrSaving = errors.New("a snapshot is being made")
 
-// errCleared has a snapshot begin again.
+// errCleared has a snapshot begin again: its first shards are from before. With a log there is no need, for the log
+// says so.
 var errCleared = errors.New("all keys were taken out meanwhile")
 
 // Save makes a snapshot, while others go on. Cost: all bytes are copied and written; a shard is locked while some ten
@@ -376,7 +390,7 @@ func (s *Space) Save(haste bool) error {
 	d.busy.Store(true)
 	defer d.busy.Store(false)
 	err := errCleared
-	for errors.Is(err, errCleared) {
+	for tries := 0; errors.Is(err, errCleared) && tries < mostTries; tries++ {
 		err = d.save(s, haste)
 	}
 	d.unsaved.Store(err != nil)
@@ -395,6 +409,9 @@ func (s *Space) Hurry() {
 	}
 }
 
+// mostTries is how often a snapshot begins again before it gives up.
+const mostTries = 8
+
 // Saved tells when the last snapshot was made, or when the space was opened; whether one is being made; and whether the
 // last one failed.
 func (s *Space) Saved() (at time.Time, saving, failed bool) {
@@ -408,7 +425,7 @@ func (d *disk) save(s *Space, haste bool) (err error) {
 	flushes := s.flushes.Load()
 	var to *logFile
 	if d.sync != NoLog {
-		if to, err = d.next(); err != nil {
+		if to, err = d.newest(); err != nil {
 			return err
 		}
 	} else {
@@ -436,7 +453,7 @@ func (d *disk) save(s *Space, haste bool) (err error) {
 				b = b[:0]
 				next, more = s.copyShard(switched, next, to, &b, &keys)
 				seal(b)
-				if s.flushes.Load() != flushes {
+				if to == nil && s.flushes.Load() != flushes {
 					return errCleared
 				}
 				if err := w.write(b); err != nil {

@@ -323,3 +323,103 @@ func everything(s *Space) map[string]string {
 	}
 	return out
 }
+
+// Keys that are taken out again and again keep no snapshot from being made with a log, and one without a log ends.
+func TestSaveWhileAllIsCleared(t *testing.T) {
+	for _, sync := range []Sync{SyncNever, NoLog} {
+		folder := t.TempDir()
+		s, err := Open(Options{Folder: folder, Sync: sync})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop, ended := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(ended)
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				s.testPut(fmt.Sprint("key ", i), "v", 0)
+				s.Clear(false)
+			}
+		}()
+		for range 3 {
+			if err := s.Save(true); err != nil && (sync != NoLog || !errors.Is(err, errCleared)) {
+				t.Error(err)
+			}
+		}
+		close(stop)
+		<-ended
+		s.testPut("last", "v", 0)
+		if sync == NoLog {
+			if err := s.Save(true); err != nil {
+				t.Error(err)
+			}
+		}
+		want := everything(s)
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		again := open(t, Options{Folder: folder})
+		if got := everything(again); !maps.Equal(got, want) {
+			t.Errorf("%v, want %v", got, want)
+		}
+	}
+}
+
+// Snapshots that fail again and again, while an older log cannot be written, open no log each.
+func TestFailingSnapshotsOpenFewLogs(t *testing.T) {
+	folder := t.TempDir()
+	s, err := Open(Options{Folder: folder, Sync: SyncNever})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range 20 { // where no snapshot can have its name
+		if err := os.MkdirAll(fmt.Sprint(s.disk.name(snapshotName, uint64(n)), "/x"), 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.testPut("a", "1", 0)
+	s.disk.logs[0].file.Close()
+	for i := range 10 {
+		if err := s.Save(true); err == nil {
+			t.Fatal("a snapshot was made")
+		}
+		s.testPut(fmt.Sprint("key ", i), "v", 0)
+	}
+	if n := len(s.disk.logs); n > 2 {
+		t.Errorf("%d logs are open, want 2", n)
+	}
+	for n := range 20 {
+		if err := os.RemoveAll(s.disk.name(snapshotName, uint64(n))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Save(true); err != nil || s.Err() != nil || len(s.disk.logs) != 1 {
+		t.Errorf("%v, %v, %d logs", err, s.Err(), len(s.disk.logs))
+	}
+	s.testPut("last", "v", 0)
+	want := everything(s)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := everything(open(t, Options{Folder: folder})); !maps.Equal(got, want) || len(got) != 12 {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// The bytes that live are within three quarters of a small bound, too.
+func TestSmallBound(t *testing.T) {
+	for _, most := range []int64{1 << 20, 4 << 20} {
+		s := open(t, Options{Most: most})
+		for i := 0; s.Admit(100, 1) && i < 1_000_000; i++ {
+			s.testPut(fmt.Sprint("key ", i), strings.Repeat("v", 30), 0)
+		}
+		n := s.Counts(false)
+		if limit := most - most/4; n.Live > limit+limit/8 || n.Live < limit/2 {
+			t.Errorf("%d bytes live of %d", n.Live, most)
+		}
+	}
+}

@@ -442,7 +442,7 @@ func (s *Shard) move(seg uint32) {
 
 // settle tells the space of the bytes that came and went, now and then.
 func (s *Shard) settle() {
-	if s.counted > s.space.unsettled || s.counted < -s.space.unsettled {
+	if most := s.space.unsettled.Load(); s.counted > most || s.counted < -most {
 		s.space.live.Add(s.counted)
 		s.counted = 0
 	}

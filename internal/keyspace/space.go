@@ -49,7 +49,7 @@ type Space struct {
 	shards    []Shard
 	allocated atomic.Int64 // bytes of segments
 	live      atomic.Int64 // bytes of live records and of indexes, nearly
-	unsettled int64        // how nearly, for a shard
+	unsettled atomic.Int64 // how nearly, for a shard
 	opened    int64        // when, in milliseconds
 	flushes   atomic.Int64 // how often all was cleared
 	disk      *disk        // nil: there is none
@@ -72,7 +72,7 @@ func Open(o Options) (*Space, error) {
 		return nil, fmt.Errorf("a space of %d bytes, with a log in folder %q: want no negative size, and a folder for "+
 			"a log", o.Most, o.Folder)
 	}
-	s := &Space{o: o, seed: maphash.MakeSeed(), shards: make([]Shard, shards), unsettled: 1 << 10,
+	s := &Space{o: o, seed: maphash.MakeSeed(), shards: make([]Shard, shards),
 		opened: time.Now().UnixMilli(), stop: make(chan struct{})}
 	s.Bound(o.Most, o.Policy)
 	for i := range s.shards {
@@ -107,10 +107,16 @@ func (s *Space) Close() (err error) {
 // Bound changes Options.Most and Options.Policy.
 func (s *Space) Bound(most int64, policy Policy) {
 	s.policy.Store(int64(policy))
+	s.unsettled.Store(mostUnsettled)
+	if most > 0 { // all shards together less than an eighth of it
+		s.unsettled.Store(min(mostUnsettled, most/(8*shards)))
+	}
 	if s.most.Swap(most) > 0 && most == 0 {
 		s.tidy()
 	}
 }
+
+const mostUnsettled = 1 << 10
 
 // Bounds tells what they are.
 func (s *Space) Bounds() (most int64, policy Policy) { return s.most.Load(), Policy(s.policy.Load()) }
