@@ -30,6 +30,7 @@ type disk struct {
 	busy    atomic.Bool // one is being made
 	hurry   atomic.Bool // all are made with haste
 	number  uint64      // of the newest file; guarded by saving
+	said    time.Time   // when a failed snapshot was told of; guarded by saving
 	saved   atomic.Int64
 	unsaved atomic.Bool // the last snapshot failed
 	failed  atomic.Bool // a log was not written, and not all were since then
@@ -395,10 +396,14 @@ func (s *Space) Save(haste bool) error {
 	}
 	d.unsaved.Store(err != nil)
 	if err != nil {
-		d.log.Printf("no snapshot was made: %v", err)
+		if time.Since(d.said) >= sayAgain { // clients may ask for one again and again
+			d.said = time.Now()
+			d.log.Printf("no snapshot was made: %v", err)
+		}
 		return err
 	}
 	d.saved.Store(time.Now().Unix())
+	d.said = time.Time{}
 	return nil
 }
 
@@ -408,6 +413,9 @@ func (s *Space) Hurry() {
 		s.disk.hurry.Store(true)
 	}
 }
+
+// sayAgain is how often it is told at most that no snapshot was made.
+const sayAgain = 10 * time.Second
 
 // mostTries is how often a snapshot begins again before it gives up.
 const mostTries = 8
