@@ -1,12 +1,13 @@
 package keyspace
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"log"
+	"math/bits"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,7 +28,9 @@ type disk struct {
 
 	saving  sync.Mutex  // held by who makes a snapshot
 	busy    atomic.Bool // one is being made
+	hurry   atomic.Bool // all are made with haste
 	number  uint64      // of the newest file; guarded by saving
+	said    time.Time   // when a failed snapshot was told of; guarded by saving
 	saved   atomic.Int64
 	unsaved atomic.Bool // the last snapshot failed
 	failed  atomic.Bool // a log was not written, and not all were since then
@@ -100,6 +103,20 @@ func (d *disk) next() (*logFile, error) {
 	d.logs = append(d.logs, l)
 	d.mu.Unlock()
 	return l, syncFolder(d.folder)
+}
+
+// newest is the log of a snapshot that begins: the next one. But where an older one is kept, since the last snapshot
+// failed and that log cannot be written, it is the newest that is there, for else there would be one more each time. To
+// do again what it holds already leads to the same.
+func (d *disk) newest() (*logFile, error) {
+	d.mu.Lock()
+	n := len(d.logs)
+	last := d.logs[n-1]
+	d.mu.Unlock()
+	if n > 1 && !last.isBroken() {
+		return last, nil
+	}
+	return d.next()
 }
 
 // recover reads the newest snapshot and the logs behind it.
@@ -221,9 +238,16 @@ func (s *Space) apply(e entry) {
 	switch {
 	case e.kind == kindPut:
 		sh.put(i, hash, e.key, e.value, e.filter, e.expires, s.opened)
-	case i < 0 && e.kind == kindAppend:
+	case i < 0 && (e.kind == kindAppend || e.kind == kindTail && e.expires == 0):
 		sh.put(i, hash, e.key, e.value, false, 0, s.opened)
 	case i < 0:
+	case e.kind == kindTail:
+		r := sh.record(sh.slots[i].place)
+		if n := len(r.value()); e.expires < 0 || e.expires > int64(n) || e.expires+int64(len(e.value)) > mostBytes {
+			return // a later record says what the value is
+		}
+		r.set32(atValueBytes, uint32(e.expires))
+		sh.extend(i, e.key, e.value, s.opened)
 	case e.kind == kindAppend:
 		if len(sh.record(sh.slots[i].place).value())+len(e.value) <= mostBytes {
 			sh.extend(i, e.key, e.value, s.opened)
@@ -328,8 +352,7 @@ func (s *Space) Logged() (n int64) {
 // Syncs tells whether Commit has anything to do.
 func (s *Space) Syncs() bool { return s.disk != nil && s.disk.sync == SyncAlways }
 
-// cleared logs that all keys go. All shards are locked. A snapshot that is being made begins again: its first shards
-// are from before.
+// cleared logs that all keys go. All shards are locked, and go on in the newest log.
 func (d *disk) cleared(s *Space) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -349,12 +372,14 @@ var ErrNoFolder = errors.New("there is no folder for snapshots")
 // ErrSaving is what Save returns while another snapshot is made.
 var ErrSaving = errors.New("a snapshot is being made")
 
-// errCleared has a snapshot begin again.
+// errCleared has a snapshot begin again: its first shards are from before. With a log there is no need, for the log
+// says so.
 var errCleared = errors.New("all keys were taken out meanwhile")
 
-// Save makes a snapshot, while others go on. Cost: all bytes are written; each shard is locked while it is copied, a
-// few milliseconds for 10 GB in all. Errors: ErrNoFolder, ErrSaving, the system's; then the logs before it stay.
-func (s *Space) Save() error {
+// Save makes a snapshot, while others go on. Cost: all bytes are copied and written; a shard is locked while some ten
+// KiB of it are copied. With haste this takes a core; without, a tenth of the cores' time, and at most half of a core.
+// Errors: ErrNoFolder, ErrSaving, the system's; then the logs before it stay.
+func (s *Space) Save(haste bool) error {
 	if s.disk == nil {
 		return ErrNoFolder
 	}
@@ -366,17 +391,34 @@ func (s *Space) Save() error {
 	d.busy.Store(true)
 	defer d.busy.Store(false)
 	err := errCleared
-	for errors.Is(err, errCleared) {
-		err = d.save(s)
+	for tries := 0; errors.Is(err, errCleared) && tries < mostTries; tries++ {
+		err = d.save(s, haste)
 	}
 	d.unsaved.Store(err != nil)
 	if err != nil {
-		d.log.Printf("no snapshot was made: %v", err)
+		if time.Since(d.said) >= sayAgain { // clients may ask for one again and again
+			d.said = time.Now()
+			d.log.Printf("no snapshot was made: %v", err)
+		}
 		return err
 	}
 	d.saved.Store(time.Now().Unix())
+	d.said = time.Time{}
 	return nil
 }
+
+// Hurry has snapshots made with haste from now on, and what is left of one that is being made.
+func (s *Space) Hurry() {
+	if s.disk != nil {
+		s.disk.hurry.Store(true)
+	}
+}
+
+// sayAgain is how often it is told at most that no snapshot was made.
+const sayAgain = 10 * time.Second
+
+// mostTries is how often a snapshot begins again before it gives up.
+const mostTries = 8
 
 // Saved tells when the last snapshot was made, or when the space was opened; whether one is being made; and whether the
 // last one failed.
@@ -387,11 +429,11 @@ func (s *Space) Saved() (at time.Time, saving, failed bool) {
 	return time.Unix(s.disk.saved.Load(), 0), s.disk.busy.Load(), s.disk.unsaved.Load()
 }
 
-func (d *disk) save(s *Space) (err error) {
+func (d *disk) save(s *Space, haste bool) (err error) {
 	flushes := s.flushes.Load()
 	var to *logFile
 	if d.sync != NoLog {
-		if to, err = d.next(); err != nil {
+		if to, err = d.newest(); err != nil {
 			return err
 		}
 	} else {
@@ -408,45 +450,117 @@ func (d *disk) save(s *Space) (err error) {
 		err = errors.Join(err, d.endLogs(made))
 	}()
 	err = files.WriteFile(d.name(snapshotName, d.number), func(f *os.File) error {
-		w := bufio.NewWriterSize(f, 1<<20)
-		if _, err := w.WriteString(magic); err != nil {
+		w := &paced{file: f, haste: haste, hurry: &d.hurry, began: time.Now()}
+		if err := w.write([]byte(magic)); err != nil {
 			return err
 		}
 		var b []byte
 		keys := int64(0)
 		for ; switched < shards; switched++ {
-			sh := &s.shards[switched]
-			sh.mu.Lock()
-			b = b[:0]
-			now := time.Now().UnixMilli()
-			for _, at := range sh.slots {
-				if at.place == 0 {
-					continue
+			for next, more := uint64(switched)<<(64-shardBits), true; more; {
+				b = b[:0]
+				next, more = s.copyShard(switched, next, to, &b, &keys)
+				seal(b)
+				if to == nil && s.flushes.Load() != flushes {
+					return errCleared
 				}
-				if r := sh.record(at.place); !r.expired(now) {
-					b = appendEntry(b, entry{kindPut, r.key(), r.value(), r.expires(), r.filter()})
-					keys++
+				if err := w.write(b); err != nil {
+					return err
 				}
-			}
-			sh.log = to
-			sh.mu.Unlock()
-			if s.flushes.Load() != flushes {
-				return errCleared
-			}
-			if _, err := w.Write(b); err != nil {
-				return err
 			}
 		}
-		if _, err := w.Write(appendEntry(nil, entry{kind: kindEnd, expires: keys})); err != nil {
+		if err := w.write(appendEntry(nil, entry{kind: kindEnd, expires: keys})); err != nil {
 			return err
 		}
-		return w.Flush()
+		return w.flush()
 	})
 	if err != nil {
 		return err
 	}
 	made = true
 	return d.removeBefore(d.number)
+}
+
+// copiedBytes is about how many bytes of a shard are copied while it is locked.
+var copiedBytes = 64 << 10 // tests have fewer
+
+// copyShard appends records of a shard from a hash on, and tells where to go on. From the first call on, what is done
+// to the shard is in the new log, though some keys are copied later, and with that: to do it again leads to the same.
+func (s *Space) copyShard(number int, from uint64, to *logFile, b *[]byte, keys *int64) (next uint64, more bool) {
+	sh := &s.shards[number]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	sh.log = to
+	if len(sh.slots) == 0 {
+		return 0, false
+	}
+	now := time.Now().UnixMilli()
+	for home, looked := sh.home(from), 0; home < len(sh.slots); home, looked = home+1, looked+1 {
+		if len(*b) >= copiedBytes || looked >= copiedBytes/slotBytes {
+			shift := 64 - uint(bits.TrailingZeros(uint(len(sh.slots))))
+			return uint64(number)<<(64-shardBits) | uint64(home)<<shift>>shardBits, true
+		}
+		sh.homed(home, from, func(r record) {
+			if !r.expired(now) {
+				*b = appendOpen(*b, entry{kindPut, r.key(), r.value(), r.expires(), r.filter()})
+				*keys++
+			}
+		})
+	}
+	return 0, false
+}
+
+// paced writes a snapshot, and lets others go on meanwhile.
+type paced struct {
+	file   *os.File
+	haste  bool
+	hurry  *atomic.Bool
+	began  time.Time // of what is not slept for yet
+	buf    []byte
+	wrote  int64 // bytes in the file
+	pushed int64 // how many of these are on their way to the disk
+	landed int64 // and how many are there
+}
+
+// writeBytes are written at once, and pushBytes go to the disk at once: so no sync of a log waits for much of them.
+const writeBytes, pushBytes = 256 << 10, 4 << 20
+
+// leastPause is how long a pause is at least: shorter ones are not kept by systems.
+const leastPause = 2 * time.Millisecond
+
+func (p *paced) write(b []byte) error {
+	if p.buf = append(p.buf, b...); len(p.buf) >= writeBytes {
+		if err := p.flush(); err != nil {
+			return err
+		}
+	}
+	p.pause()
+	return nil
+}
+
+func (p *paced) flush() error {
+	n, err := p.file.Write(p.buf)
+	p.wrote += int64(n)
+	if p.buf = p.buf[:0]; cap(p.buf) > 4*writeBytes {
+		p.buf = nil
+	}
+	if err == nil && p.wrote-p.pushed >= pushBytes {
+		push(p.file, p.landed, p.pushed, p.wrote)
+		p.landed, p.pushed = p.pushed, p.wrote
+	}
+	return err
+}
+
+// pause sleeps so long that no more of the cores' time goes to the snapshot than should.
+func (p *paced) pause() {
+	if p.haste || p.hurry.Load() {
+		return
+	}
+	share := min(0.5, 0.1*float64(runtime.GOMAXPROCS(0)))
+	if d := time.Duration(float64(time.Since(p.began)) * (1/share - 1)); d >= leastPause {
+		time.Sleep(d)
+		p.began = time.Now()
+	}
 }
 
 // endLogs closes the logs before the newest, to which no shard writes any more. Where a snapshot has replaced them, it

@@ -12,6 +12,8 @@
 //	record │ key bytes │ value bytes │ room for a value │ last use │ expires at │ key … │ value …, room │
 //	           4             4               4               4           8          a multiple of 8 in all
 //
+// The two high bits of the first word say that a record is dead, and that its value is a filter and no string.
+//
 // # Why the index is not on a device
 //
 // On two cores without a GPU, a request alone takes 4 µs of CPU time from socket to socket, one of a pipeline of 256
@@ -34,17 +36,19 @@
 //
 // # What is written
 //
-//	folder  snapshot.7   all shards, each as it was at one moment
-//	        log.7        what was done to each shard behind that moment
+//	folder  snapshot.7   all shards, each as it was about some moment
+//	        log.7        what was done to each shard since that moment began
 //	        log.8        of a server that was started again, or of a snapshot that is not whole yet
 //
 //	record of both │ crc │ kind │ key bytes │ value bytes │ expires at │ key … │ value … │
 //
-// A record is logged while its shard is locked, so those of a key are in the order of what happened to it. A snapshot
-// begins a new log; it takes one shard after the other, under the shard's lock, and the shard's records go to the new
-// log from then on. When it is whole and has its name, logs and snapshots before it are removed. After a start, the
-// newest snapshot is read, and all logs from its number on. A log may end within a record, as it does when a process is
-// killed: the tail is cut, and told. A record that is damaged elsewhere is an error.
+// A record is logged while its shard is locked, so those of a key are in the order of what happened to it. What is done
+// as a Group is one record, which holds others. A snapshot begins a new log; it takes one shard after the other, in
+// pieces, and the shard's records go to the new log from the first piece on. So a key may be in the snapshot as it was
+// behind some of its records there. To do these again leads to the same, for each says what comes of it: the value, the
+// time, bytes at a place. When the snapshot is whole and has its name, logs and snapshots before it are removed. After
+// a start, the newest snapshot is read, and all logs from its number on. A log may end within a record, as it does when
+// a process is killed: the tail is cut, and told. A record that is damaged elsewhere is an error.
 //
 // With SyncAlways, Commit returns when everything that was logged before is on the disk: one fsync for all that wait.
 // When the log cannot be written, Err says so, and callers refuse to write; what was logged stays in memory and is

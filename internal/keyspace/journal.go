@@ -17,13 +17,14 @@ type kind byte
 
 const (
 	kindPut    kind = iota + 1 // the key has this value, and expires then
-	kindAppend                 // the key's value has this behind it
+	kindAppend                 // the key's value has this behind it: of older versions
 	kindExpire                 // the key expires then
 	kindDelete                 // the key is gone
 	kindClear                  // all keys are gone
 	kindPatch                  // the key's value has these bytes from expires on
 	kindEnd                    // a snapshot is whole, with as many keys as expires says
 	kindGroup                  // the value is records, of which all or none are done
+	kindTail                   // the key's value has this from expires on, and nothing behind it
 )
 
 // A file begins with a word, and its records with their heads.
@@ -46,9 +47,25 @@ type entry struct {
 
 // appendEntry appends a record of a file to b.
 func appendEntry(b []byte, e entry) []byte {
+	from := len(b)
+	b = appendOpen(b, e)
+	seal(b[from:])
+	return b
+}
+
+// seal puts the checksums into records that appendOpen appended.
+func seal(b []byte) {
+	for len(b) > 0 {
+		n := entryBytes + int(binary.LittleEndian.Uint32(b[12:])) + int(binary.LittleEndian.Uint32(b[16:]))
+		binary.LittleEndian.PutUint32(b[4:], crc32.Update(0, castagnoli, b[entryBytes:n]))
+		binary.LittleEndian.PutUint32(b, crc32.Update(0, castagnoli, b[4:entryBytes]))
+		b = b[n:]
+	}
+}
+
+// appendOpen appends a record without its checksums, which take longer than the rest.
+func appendOpen(b []byte, e entry) []byte {
 	var head [entryBytes]byte
-	crc := crc32.Update(crc32.Update(0, castagnoli, e.key), castagnoli, e.value)
-	binary.LittleEndian.PutUint32(head[4:], crc)
 	binary.LittleEndian.PutUint32(head[8:], uint32(e.kind))
 	binary.LittleEndian.PutUint32(head[12:], uint32(len(e.key)))
 	binary.LittleEndian.PutUint32(head[16:], uint32(len(e.value)))
@@ -56,7 +73,6 @@ func appendEntry(b []byte, e entry) []byte {
 		head[20] = 1
 	}
 	binary.LittleEndian.PutUint64(head[24:], uint64(e.expires))
-	binary.LittleEndian.PutUint32(head[:], crc32.Update(0, castagnoli, head[4:]))
 	return append(append(append(b, head[:]...), e.key...), e.value...)
 }
 
@@ -147,7 +163,7 @@ func headOf(head []byte) (e entry, key, value int64, err error) {
 	k, more := u32(8), u32(20)
 	key, value = int64(u32(12)), int64(u32(16))
 	e = entry{kind: kind(k), filter: more == 1, expires: int64(binary.LittleEndian.Uint64(head[24:]))}
-	if k < uint32(kindPut) || k > uint32(kindGroup) || more > 1 || e.filter && e.kind != kindPut || key > mostKey ||
+	if k < uint32(kindPut) || k > uint32(kindTail) || more > 1 || e.filter && e.kind != kindPut || key > mostKey ||
 		value > mostBytes {
 		err = fmt.Errorf("a record of kind %d with %d and %d bytes", k, key, value)
 	}

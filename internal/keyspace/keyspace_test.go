@@ -359,7 +359,7 @@ func TestConcurrent(t *testing.T) {
 				s.Of(hb).Append(hb, b, []byte("-"), 1<<20, 0)
 				s.UnlockAll(&both)
 				if i == each/2 && g < 2 {
-					if err := s.Save(); err != nil && err != ErrSaving {
+					if err := s.Save(true); err != nil && err != ErrSaving {
 						t.Error(err)
 					}
 				}
@@ -392,7 +392,7 @@ func TestOpenAgain(t *testing.T) {
 			for range r.IntN(3) {
 				play(t, r, s, m, r.IntN(1500))
 				if r.IntN(2) == 0 {
-					if err := s.Save(); err != nil {
+					if err := s.Save(true); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -402,7 +402,7 @@ func TestOpenAgain(t *testing.T) {
 				}
 			}
 			if sync == NoLog {
-				if err := s.Save(); err != nil {
+				if err := s.Save(true); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -429,7 +429,7 @@ func TestSaveWhileOthersWrite(t *testing.T) {
 					return
 				default:
 				}
-				if err := s.Save(); err != nil {
+				if err := s.Save(true); err != nil {
 					t.Error(err)
 					return
 				}
@@ -536,7 +536,7 @@ func TestDamage(t *testing.T) {
 	if _, err := Open(Options{Folder: dir}); err == nil || !strings.Contains(err.Error(), "another process") {
 		t.Errorf("a folder that is in use: %v", err)
 	}
-	if err := s.Save(); err != nil {
+	if err := s.Save(true); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {

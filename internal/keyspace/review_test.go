@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -27,7 +29,7 @@ func TestSavedHindersNobody(t *testing.T) {
 		}
 	}()
 	for range 100 {
-		if err := s.Save(); err != nil {
+		if err := s.Save(true); err != nil {
 			t.Error(err)
 			break
 		}
@@ -78,7 +80,7 @@ func TestOlderLogFails(t *testing.T) {
 	older.file = readOnly
 	older.mu.Unlock()
 	obstruct(t, s, 1)
-	if err := s.Save(); err == nil || s.Err() == nil {
+	if err := s.Save(true); err == nil || s.Err() == nil {
 		t.Fatalf("a log that cannot be written: %v, %v", err, s.Err())
 	}
 	done := make(chan struct{})
@@ -128,14 +130,14 @@ func TestLoggedOverRestarts(t *testing.T) {
 	}
 	s := open(t, o)
 	free := obstruct(t, s, 1)
-	if err := s.Save(); err == nil {
+	if err := s.Save(true); err == nil {
 		t.Fatal("a snapshot takes the place of a folder")
 	}
 	if got := s.Logged(); got < n*each {
 		t.Errorf("after a snapshot that failed the logs hold %d bytes", got)
 	}
 	free()
-	if err := s.Save(); err != nil {
+	if err := s.Save(true); err != nil {
 		t.Fatal(err)
 	}
 	if got := s.Logged(); got != int64(len(magic)) {
@@ -213,7 +215,7 @@ func TestSaveMendsBrokenLog(t *testing.T) {
 	s.testPut("b", "2", 0)
 	free := obstruct(t, s, 5)
 	for i := range 5 {
-		if err := s.Save(); err == nil {
+		if err := s.Save(true); err == nil {
 			t.Fatal("a snapshot takes the place of a folder")
 		}
 		s.testPut("c", fmt.Sprint(i), 0)
@@ -225,7 +227,7 @@ func TestSaveMendsBrokenLog(t *testing.T) {
 		}
 	}
 	free()
-	if err := s.Save(); err != nil {
+	if err := s.Save(true); err != nil {
 		t.Fatal(err)
 	}
 	s.testPut("d", "4", 0)
@@ -238,5 +240,186 @@ func TestSaveMendsBrokenLog(t *testing.T) {
 	}
 	if got := open(t, o).all(); !maps.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// What is done to a shard while a snapshot copies it in pieces is there after a start, and nothing twice.
+func TestSaveInPieces(t *testing.T) {
+	defer func(n int) { copiedBytes = n }(copiedBytes)
+	copiedBytes = 100
+	folder := t.TempDir()
+	s, err := Open(Options{Folder: folder, Sync: SyncNever})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const keys, workers = 20_000, 3
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(w), 1))
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				key := []byte(fmt.Sprint("key ", r.IntN(keys)))
+				hash := s.Hash(key)
+				sh := s.Lock(hash)
+				v, _, there := sh.Get(hash, key, 1)
+				switch n := r.IntN(20); {
+				case n < 9 && len(v) < 200:
+					sh.Append(hash, key, []byte(fmt.Sprint(i, ",")), 1<<20, 1)
+				case n < 13 && there && len(v) > 3:
+					sh.Patch(hash, key, r.IntN(len(v)-2), []byte{byte(i), byte(w)})
+				case n < 15:
+					sh.Put(hash, key, []byte(fmt.Sprint("new ", i)), 0, 1)
+				case n < 16:
+					sh.Expire(hash, key, 1<<50+int64(i), 1)
+				case n < 17:
+					sh.Delete(hash, key, 1)
+				}
+				sh.Unlock()
+			}
+		})
+	}
+	for range 2 {
+		if err := s.Save(false); err != nil { // which pauses within shards
+			t.Fatal(err)
+		}
+	}
+	close(stop)
+	wg.Wait()
+	want := everything(s)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Open(Options{Folder: folder})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if got := everything(again); !maps.Equal(got, want) {
+		for key, v := range want {
+			if got[key] != v {
+				t.Fatalf("%s is %q, was %q; of %d keys %d are there", key, got[key], v, len(want), len(got))
+			}
+		}
+		t.Fatalf("%d keys, want %d", len(got), len(want))
+	}
+}
+
+// everything is all keys, with their values and times.
+func everything(s *Space) map[string]string {
+	out := map[string]string{}
+	for i := range s.shards {
+		for _, at := range s.shards[i].slots {
+			if at.place != 0 {
+				r := s.shards[i].record(at.place)
+				out[string(r.key())] = fmt.Sprint(r.expires(), " ", string(r.value()))
+			}
+		}
+	}
+	return out
+}
+
+// Keys that are taken out again and again keep no snapshot from being made with a log, and one without a log ends.
+func TestSaveWhileAllIsCleared(t *testing.T) {
+	for _, sync := range []Sync{SyncNever, NoLog} {
+		folder := t.TempDir()
+		s, err := Open(Options{Folder: folder, Sync: sync})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop, ended := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(ended)
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				s.testPut(fmt.Sprint("key ", i), "v", 0)
+				s.Clear(false)
+			}
+		}()
+		for range 3 {
+			if err := s.Save(true); err != nil && (sync != NoLog || !errors.Is(err, errCleared)) {
+				t.Error(err)
+			}
+		}
+		close(stop)
+		<-ended
+		s.testPut("last", "v", 0)
+		if sync == NoLog {
+			if err := s.Save(true); err != nil {
+				t.Error(err)
+			}
+		}
+		want := everything(s)
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		again := open(t, Options{Folder: folder})
+		if got := everything(again); !maps.Equal(got, want) {
+			t.Errorf("%v, want %v", got, want)
+		}
+	}
+}
+
+// Snapshots that fail again and again, while an older log cannot be written, open no log each.
+func TestFailingSnapshotsOpenFewLogs(t *testing.T) {
+	folder := t.TempDir()
+	s, err := Open(Options{Folder: folder, Sync: SyncNever})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range 20 { // where no snapshot can have its name
+		if err := os.MkdirAll(fmt.Sprint(s.disk.name(snapshotName, uint64(n)), "/x"), 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.testPut("a", "1", 0)
+	s.disk.logs[0].file.Close()
+	for i := range 10 {
+		if err := s.Save(true); err == nil {
+			t.Fatal("a snapshot was made")
+		}
+		s.testPut(fmt.Sprint("key ", i), "v", 0)
+	}
+	if n := len(s.disk.logs); n > 2 {
+		t.Errorf("%d logs are open, want 2", n)
+	}
+	for n := range 20 {
+		if err := os.RemoveAll(s.disk.name(snapshotName, uint64(n))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Save(true); err != nil || s.Err() != nil || len(s.disk.logs) != 1 {
+		t.Errorf("%v, %v, %d logs", err, s.Err(), len(s.disk.logs))
+	}
+	s.testPut("last", "v", 0)
+	want := everything(s)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := everything(open(t, Options{Folder: folder})); !maps.Equal(got, want) || len(got) != 12 {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// The bytes that live are within three quarters of a small bound, too.
+func TestSmallBound(t *testing.T) {
+	for _, most := range []int64{1 << 20, 4 << 20} {
+		s := open(t, Options{Most: most})
+		for i := 0; s.Admit(100, 1) && i < 1_000_000; i++ {
+			s.testPut(fmt.Sprint("key ", i), strings.Repeat("v", 30), 0)
+		}
+		n := s.Counts(false)
+		if limit := most - most/4; n.Live > limit+limit/8 || n.Live < limit/2 {
+			t.Errorf("%d bytes live of %d", n.Live, most)
+		}
 	}
 }

@@ -224,7 +224,7 @@ func (s *Shard) Append(hash uint64, key, more []byte, most int, now int64) (n in
 	if n = before + len(more); n > most {
 		return before, false
 	}
-	s.changed(entry{kind: kindAppend, key: key, value: more})
+	s.changed(entry{kind: kindTail, key: key, value: more, expires: int64(before)})
 	s.extend(i, key, more, now)
 	return n, true
 }
@@ -442,7 +442,7 @@ func (s *Shard) move(seg uint32) {
 
 // settle tells the space of the bytes that came and went, now and then.
 func (s *Shard) settle() {
-	if s.counted > s.space.unsettled || s.counted < -s.space.unsettled {
+	if most := s.space.unsettled.Load(); s.counted > most || s.counted < -most {
 		s.space.live.Add(s.counted)
 		s.counted = 0
 	}

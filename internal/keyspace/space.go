@@ -49,7 +49,7 @@ type Space struct {
 	shards    []Shard
 	allocated atomic.Int64 // bytes of segments
 	live      atomic.Int64 // bytes of live records and of indexes, nearly
-	unsettled int64        // how nearly, for a shard
+	unsettled atomic.Int64 // how nearly, for a shard
 	opened    int64        // when, in milliseconds
 	flushes   atomic.Int64 // how often all was cleared
 	disk      *disk        // nil: there is none
@@ -72,7 +72,7 @@ func Open(o Options) (*Space, error) {
 		return nil, fmt.Errorf("a space of %d bytes, with a log in folder %q: want no negative size, and a folder for "+
 			"a log", o.Most, o.Folder)
 	}
-	s := &Space{o: o, seed: maphash.MakeSeed(), shards: make([]Shard, shards), unsettled: 1 << 10,
+	s := &Space{o: o, seed: maphash.MakeSeed(), shards: make([]Shard, shards),
 		opened: time.Now().UnixMilli(), stop: make(chan struct{})}
 	s.Bound(o.Most, o.Policy)
 	for i := range s.shards {
@@ -107,10 +107,16 @@ func (s *Space) Close() (err error) {
 // Bound changes Options.Most and Options.Policy.
 func (s *Space) Bound(most int64, policy Policy) {
 	s.policy.Store(int64(policy))
+	s.unsettled.Store(mostUnsettled)
+	if most > 0 { // all shards together less than an eighth of it
+		s.unsettled.Store(min(mostUnsettled, most/(8*shards)))
+	}
 	if s.most.Swap(most) > 0 && most == 0 {
 		s.tidy()
 	}
 }
+
+const mostUnsettled = 1 << 10
 
 // Bounds tells what they are.
 func (s *Space) Bounds() (most int64, policy Policy) { return s.most.Load(), Policy(s.policy.Load()) }
@@ -421,16 +427,23 @@ const leastLooked = 512
 // at0 gives the keys whose home a slot is, with hashes from one on: those before it were given when the index was
 // larger.
 func (s *Shard) at0(home int, from uint64, now int64, do func(key, filter []byte)) (n int) {
+	s.homed(home, from, func(r record) {
+		if !r.expired(now) {
+			do(r.key(), r.filterValue())
+			n++
+		}
+	})
+	return n
+}
+
+// homed gives the records of these keys.
+func (s *Shard) homed(home int, from uint64, do func(r record)) {
 	mask := len(s.slots) - 1
 	for i := home; s.slots[i].place != 0; i = (i + 1) & mask {
 		if hash := s.slots[i].hash; hash >= from && s.home(hash) == home {
-			if r := s.record(s.slots[i].place); !r.expired(now) {
-				do(r.key(), r.filterValue())
-				n++
-			}
+			do(s.record(s.slots[i].place))
 		}
 	}
-	return n
 }
 
 // Random gives a key that is there, by chance, to do, or tells that it found none. Cost: that of a look-up, or of as

@@ -466,7 +466,7 @@ func save(c *session, args [][]byte) {
 	if background {
 		err = c.s.background()
 	} else {
-		err = c.s.space.Save()
+		err = c.s.space.Save(true)
 	}
 	switch {
 	case errors.Is(err, keyspace.ErrSaving):

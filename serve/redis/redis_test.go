@@ -9,6 +9,7 @@ import (
 	"io"
 	"log"
 	"net"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -19,7 +20,16 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if folder := os.Getenv(hostileFolder); folder != "" {
+		hostileServer(folder)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// hostileFolder names the folder of a process that is a server.
+const hostileFolder = "WARPMAP_HOSTILE_FOLDER"
 
 // serving is a server that a test asks.
 type serving struct {

@@ -148,6 +148,7 @@ const filesKept = 64
 // Close waits for snapshots in the background, and ends the server; what was logged is on the disk then. Serve must
 // have returned. It is idempotent. Errors: the system's.
 func (s *Server) Close() error {
+	s.space.Hurry()
 	s.saves.Wait()
 	return s.space.Close()
 }
@@ -182,6 +183,7 @@ func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 	}
 	g.Go(func() error {
 		<-serving.Done()
+		s.space.Hurry()
 		s.until.Store(time.Now().Add(lastWords).UnixMilli())
 		s.ending.Store(true)
 		for _, l := range listeners {
@@ -196,7 +198,7 @@ func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 	err = g.Wait()
 	if s.o.Save > 0 {
 		s.saves.Wait()
-		err = errors.Join(err, s.space.Save())
+		err = errors.Join(err, s.space.Save(true))
 	}
 	return err
 }
@@ -321,7 +323,7 @@ func (s *Server) saving(ctx context.Context) {
 			continue
 		}
 		since = time.Now()
-		if failed = s.space.Save() != nil; !failed {
+		if failed = s.space.Save(false) != nil; !failed {
 			changes = n.Changes
 		}
 	}
@@ -335,6 +337,6 @@ func (s *Server) background() error {
 	if s.o.Folder == "" {
 		return keyspace.ErrNoFolder
 	}
-	s.saves.Go(func() { s.space.Save() }) // which tells of errors itself
+	s.saves.Go(func() { s.space.Save(false) }) // which tells of errors itself
 	return nil
 }
