@@ -135,11 +135,7 @@ func jsonBlocks(in io.Reader, work func(b []byte) (*textBatch, error)) (next fun
 	}, func(s textPart) (*textBatch, error) {
 		b := s.records
 		defer spare(s.room)
-		out, err := work(b)
-		if err == nil {
-			out.lines = int64(bytes.Count(b, []byte{'\n'}))
-		}
-		return out, err
+		return work(b)
 	})
 }
 
@@ -190,7 +186,7 @@ func jsonClasses(b []byte) (*textBatch, error) {
 		}
 		return nil
 	})
-	out.rows = rows
+	out.rows, out.lines = rows, scan.lines
 	return out, err
 }
 
@@ -251,7 +247,7 @@ func jsonColumns(b []byte, names []string, types []arrow.DataType, given []bool,
 	if err != nil {
 		return nil, err
 	}
-	out := &textBatch{rows: rows}
+	out := &textBatch{rows: rows, lines: scan.lines}
 	t.upTo(rows) // the last objects may have no members
 	for at, c := range wanted {
 		column, err := csvColumn(t, at, types[c], given[c])
