@@ -60,8 +60,8 @@ func openJSON(src textSource, given Types, alone func(name string) bool) (*textF
 	return f, nil
 }
 
-// readJSON has the file read its columns, which are all that it may have unless allowed tells what values of each may be:
-// see csvFile.
+// readJSON has the file read its columns, which are all that it may have unless allowed tells what values of each may
+// be: see csvFile.
 func (f *textFile) readJSON(src textSource, allowed []int) {
 	names, given := make([]string, len(f.columns)), make([]bool, len(f.columns))
 	for i, c := range f.columns {
