@@ -60,8 +60,8 @@ func openJSON(src textSource, given Types, alone func(name string) bool) (*textF
 	return f, nil
 }
 
-// readJSON has the file read its columns, which are all that it may have unless allowed tells what values of each may be:
-// see csvFile.
+// readJSON has the file read its columns, which are all that it may have unless allowed tells what values of each may
+// be: see csvFile.
 func (f *textFile) readJSON(src textSource, allowed []int) {
 	names, given := make([]string, len(f.columns)), make([]bool, len(f.columns))
 	for i, c := range f.columns {
@@ -135,11 +135,7 @@ func jsonBlocks(in io.Reader, work func(b []byte) (*textBatch, error)) (next fun
 	}, func(s textPart) (*textBatch, error) {
 		b := s.records
 		defer spare(s.room)
-		out, err := work(b)
-		if err == nil {
-			out.lines = int64(bytes.Count(b, []byte{'\n'}))
-		}
-		return out, err
+		return work(b)
 	})
 }
 
@@ -190,7 +186,7 @@ func jsonClasses(b []byte) (*textBatch, error) {
 		}
 		return nil
 	})
-	out.rows = rows
+	out.rows, out.lines = rows, scan.lines
 	return out, err
 }
 
@@ -251,7 +247,7 @@ func jsonColumns(b []byte, names []string, types []arrow.DataType, given []bool,
 	if err != nil {
 		return nil, err
 	}
-	out := &textBatch{rows: rows}
+	out := &textBatch{rows: rows, lines: scan.lines}
 	t.upTo(rows) // the last objects may have no members
 	for at, c := range wanted {
 		column, err := csvColumn(t, at, types[c], given[c])

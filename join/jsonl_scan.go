@@ -22,6 +22,7 @@ type jsonScan struct {
 	names   []jsonName // the first stands for a line's beginning
 	places  map[string]int
 	members []jsonMember // of the present line
+	lines   int64        // that each has passed
 	decoder *jsontext.Decoder
 }
 
@@ -45,7 +46,7 @@ func newJSONScan(column func(name string) (int, error)) *jsonScan {
 // the line begins.
 func (s *jsonScan) each(b []byte, member func(row, column int, value []byte, place int) error) (rows int, err error) {
 	valid := utf8.Valid(b)
-	for from := 0; from < len(b); {
+	for from := 0; from < len(b); s.lines++ {
 		end := 0
 		if valid {
 			end = s.line(b, from, rows)
@@ -215,8 +216,15 @@ func plainly(err error) error {
 	return err
 }
 
-// blanks passes over blanks within a line.
+// blanks passes over blanks within a line, of which most lines have none.
 func blanks(b []byte, i int) int {
+	if i < len(b) && b[i] <= ' ' {
+		return blanksEnd(b, i)
+	}
+	return i
+}
+
+func blanksEnd(b []byte, i int) int {
 	for i < len(b) && (b[i] == ' ' || b[i] == '\t' || b[i] == '\r') {
 		i++
 	}

@@ -38,7 +38,8 @@
 // registers of other hashes: theirs and these cannot be merged.
 //
 // Keys that are strings are hashed by the host's cores (SipHash under the sketch's seed), in a HyperLogLog and in a
-// CountMin, and the hashes are the keys on the device. A Top has no strings: it would have to keep those that it tells.
+// CountMin, and the hashes are the keys on the device. A Top has no strings, because those that it tells must be kept:
+// TextTop keeps them in the host's memory, in tables of package internal/unique, and cuts these as Merge cuts a Top's.
 //
 // # Invariants
 //

@@ -58,8 +58,8 @@ type TopStats struct {
 }
 
 // Top finds the keys that come most often, from memory for few. K is plain data of 1, 2, 4, 8, 16 or 32 bytes, without
-// padding or pointers. Keys are equal if their bits are. Package join's Top counts texts. The package's comment says how
-// this one works.
+// padding or pointers. Keys are equal if their bits are. TextTop counts texts. The package's comment says how this one
+// works.
 //
 // All methods are safe for use by several goroutines. Errors of all methods: table.ErrClosed in an error that names the
 // sketch; device.ErrClosed; those of the device; a Top that NewTop has not made.

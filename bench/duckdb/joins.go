@@ -160,7 +160,11 @@ func (f file) make(o options) error {
 }
 
 func copyTo(sql, path, suffix string) string {
-	return fmt.Sprintf("COPY (%s) TO %s (FORMAT %s)", sql, quote(path), strings.TrimPrefix(suffix, "."))
+	format := strings.TrimPrefix(suffix, ".")
+	if format == "jsonl" {
+		format = "json"
+	}
+	return fmt.Sprintf("COPY (%s) TO %s (FORMAT %s)", sql, quote(path), format)
 }
 
 func touch(path string) error {
@@ -178,8 +182,11 @@ func touch(path string) error {
 
 // scan is a file in SQL.
 func scan(path string) string {
-	if filepath.Ext(path) == ".csv" {
+	switch filepath.Ext(path) {
+	case ".csv":
 		return "(FROM read_csv(" + quote(path) + "))"
+	case ".jsonl":
+		return "(FROM read_json(" + quote(path) + ", format = 'newline_delimited'))"
 	}
 	return quote(path)
 }

@@ -1,4 +1,4 @@
-// Command duckdb measures warpmap's joins of files beside DuckDB's, in one run, each join in a process of its own. It is a module of its own:
+// Command duckdb measures warpmap's joins of files, and with --columns its distinct and top, beside DuckDB's, in one run, each join in a process of its own. It is a module of its own:
 // DuckDB's library comes with cgo, which nothing else here has.
 //
 //	go build -ldflags '-s -w -linkmode external -extldflags -static' -o duckdb-bench .
@@ -34,6 +34,7 @@ type options struct {
 	threads, runs    int
 	only             string
 	unordered, json  bool
+	columns          bool
 	args             string
 	sf               float64
 	keep, commit     string
@@ -58,6 +59,7 @@ func main() {
 	flag.IntVar(&o.runs, "runs", 3, "runs of each join; the median counts")
 	flag.StringVar(&o.only, "only", "", "joins to run, separated by commas: "+strings.Join(names(), ", ")+"; all where empty")
 	flag.BoolVar(&o.unordered, "unordered", false, "let DuckDB write rows in any order, which warpmap never does")
+	flag.BoolVar(&o.columns, "columns", false, "instead of joins, measure warpmap distinct and top of lineitem's columns")
 	flag.BoolVar(&o.json, "json", false, "print JSON")
 	flag.StringVar(&o.keep, "keep", "", "write the JSON to this file, too")
 	flag.StringVar(&o.commit, "commit", "", "the commit that warpmap was built from, where it does not say it itself")
@@ -171,18 +173,24 @@ func run(o options) error {
 	if rep.Rows, err = strconv.ParseInt(rows, 10, 64); err != nil {
 		return err
 	}
-	for _, j := range joins {
-		if len(only) > 0 && !slices.Contains(only, j.name) {
-			continue
-		}
-		fmt.Fprintf(os.Stderr, "%s …", j.name)
-		r := measure(o, j)
-		fmt.Fprintf(os.Stderr, " %.3g times as fast\n", r.Speed)
+	done := func(r result) error {
+		fmt.Fprintf(os.Stderr, "%s: %.3g times as fast\n", r.Join, r.Speed)
 		if r.Error != "" {
-			fmt.Fprintf(os.Stderr, "%s: %s\n", j.name, r.Error)
+			fmt.Fprintf(os.Stderr, "%s: %s\n", r.Join, r.Error)
 		}
 		rep.Results = append(rep.Results, r)
-		if err := keep(o, rep); err != nil { // one by one: who ends the run has what was measured
+		return keep(o, rep) // one by one: who ends the run has what was measured
+	}
+	if o.columns {
+		if err := measureColumns(o, done); err != nil {
+			return err
+		}
+	}
+	for _, j := range joins {
+		if o.columns || len(only) > 0 && !slices.Contains(only, j.name) {
+			continue
+		}
+		if err := done(measure(o, j)); err != nil {
 			return err
 		}
 	}

@@ -42,3 +42,36 @@ func TestJoins(t *testing.T) {
 		t.Errorf("left are %v", left)
 	}
 }
+
+// Distinct and top of every format and column say what DuckDB says, and what is not the same is told.
+func TestColumns(t *testing.T) {
+	dir, command := t.TempDir(), buildCommand(t)
+	if out, err := exec.Command(command, "gen", "tpch", "--sf", "0.01", "--out", dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	o := options{warpmap: command, device: "cpu", lineitem: filepath.Join(dir, "lineitem.parquet"), work: dir, threads: 2,
+		runs: 1}
+	n := 0
+	if err := measureColumns(o, func(r result) error {
+		if n++; r.Error != "" || r.Speed <= 0 || r.DuckDB.CPU <= 0 || r.Warpmap.CPU <= 0 {
+			t.Errorf("%+v", r)
+		}
+		return nil
+	}); err != nil || n != 3*len(columnsOf)*len(columnWorks) {
+		t.Errorf("%d results, %v", n, err)
+	}
+	distinct, approx, top := columnWorks[0], columnWorks[1], columnWorks[2]
+	for what, err := range map[string]error{
+		"numbers":   distinct.compare("7", "8"),
+		"estimates": approx.compare("700", "1000"),
+		"values":    top.compare("k,count\n1,5\n2,4\n", "1,5;3,4"),
+		"counts":    top.compare("k,count\n1,5\n", "1,6"),
+	} {
+		if err == nil {
+			t.Errorf("%s that differ are not told", what)
+		}
+	}
+	if err := top.compare("k,count\n1,5\n2,4\n", "1,5;2,4"); err != nil {
+		t.Error(err)
+	}
+}
