@@ -24,11 +24,12 @@ import (
 // Errors: a program that is none; ErrClosed. What else Compile returns comes from the first launch of a kernel.
 // KernelOf does not tell that a kernel is missing, or takes other parameters: the launch does.
 func (d *Device) CompileApart(p *Program) (*Module, error) {
-	// Tests launch most kernels, and to have the compiler read the source for each would take longer.
-	if _, cpu := d.b.(*cpuBackend); cpu && quick.Kernels {
+	switch {
+	case d.infos.CUDA():
+		return d.module(p, apart)
+	case quick.Kernels: // tests launch most kernels, and to have the compiler read the source for each would take longer
 		return d.module(p, mostly)
-	}
-	if !d.infos.CUDA() && (quick.Kernels || d.cfg.stress) {
+	case d.cfg.stress:
 		return d.module(p, together)
 	}
 	return d.module(p, apart)
