@@ -2,6 +2,7 @@ package device
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"runtime"
 	"slices"
@@ -23,8 +24,42 @@ import (
 // Errors: a program that is none; ErrClosed. What else Compile returns comes from the first launch of a kernel.
 // KernelOf does not tell that a kernel is missing, or takes other parameters: the launch does.
 func (d *Device) CompileApart(p *Program) (*Module, error) {
-	// Tests launch most kernels, and with the compiler's time for the source there would be more to wait for.
-	return d.module(p, d.infos.CUDA() || !quick.Kernels && !d.cfg.stress)
+	switch {
+	case d.infos.CUDA():
+		return d.module(p, apart)
+	case quick.Kernels: // tests launch most kernels, and to have the compiler read the source for each would take longer
+		return d.module(p, mostly)
+	case d.cfg.stress:
+		return d.module(p, together)
+	}
+	return d.module(p, apart)
+}
+
+// How the kernels of a program are compiled.
+type parting int
+
+const (
+	together parting = iota
+	apart            // from one another
+	mostly           // together but for quick.Rare: in short runs of tests
+)
+
+// split gives the source without the program's rare kernels, and for the name of each of these, the source of its group.
+func (s *source) split() (most *source, rare map[string]*source) {
+	groups := quick.Rare[s.program]
+	if groups == nil {
+		return s, nil
+	}
+	rare = map[string]*source{}
+	for _, g := range groups {
+		few := s.with("#define WARPMAP_APART\n" + wants(g, 1))
+		few.program += "." + g[0]
+		for _, kernel := range g {
+			rare[kernel] = few
+		}
+	}
+	without := wants(slices.Concat(groups...), 0)
+	return s.with("#define WARPMAP_APART\n#define WARPMAP_REST\n" + without), rare
 }
 
 // ahead tells whether the device compiles for others: then every kernel that KernelOf gives is one that they may launch.
@@ -57,16 +92,23 @@ func (m *Module) single(kernel string) *single {
 
 // load gives the back end's module that has the kernel. Who comes while it is compiled waits.
 func (m *Module) load(kernel string) (uintptr, error) {
-	if m.src == nil {
+	var p *single
+	var src *source
+	switch {
+	case m.rare[kernel] != nil:
+		src = m.rare[kernel]
+		p = m.single(src.program) // all of the group
+	case m.src != nil:
+		p, src = m.single(kernel), m.src.only(kernel)
+	default:
 		return m.h, nil
 	}
-	p := m.single(kernel)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.h != 0 {
 		return p.h, nil
 	}
-	src, c := m.src.only(kernel), m.d.b.compiler()
+	c := m.d.b.compiler()
 	err := m.d.do(func() (err error) {
 		p.h, err = m.d.build(src, c, src.key(c))
 		return err
@@ -76,11 +118,26 @@ func (m *Module) load(kernel string) (uintptr, error) {
 
 // only is the source with one of its kernels: see kernel/wanted.cuh.
 func (s *source) only(kernel string) *source {
+	one := s.with("#define WARPMAP_APART\n" + wants([]string{kernel}, 1))
+	one.program, one.kernel = s.program+"."+kernel, kernel
+	return one
+}
+
+// wants defines whether kernels are wanted.
+func wants(kernels []string, wanted int) (text string) {
+	for _, k := range kernels {
+		text += fmt.Sprintf("#define WARPMAP_WANTED_%s ~, %d\n", k, wanted)
+	}
+	return text
+}
+
+// with is the source with these lines in its layout.
+func (s *source) with(lines string) *source {
 	one := *s
-	one.program, one.kernel, one.files = s.program+"."+kernel, kernel, slices.Clone(s.files)
+	one.files = slices.Clone(s.files)
 	for i, f := range one.files {
 		if f.Name == layoutFile {
-			one.files[i].Text = strings.Replace(f.Text, "\n", "\n#define WARPMAP_APART\n#define WARPMAP_WANTED_"+kernel+" ~, 1\n", 1)
+			one.files[i].Text = strings.Replace(f.Text, "\n", "\n"+lines, 1)
 		}
 	}
 	return &one

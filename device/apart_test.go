@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/quick"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/internal/witness"
 )
@@ -107,6 +108,36 @@ func TestCompileApart(t *testing.T) {
 		if err := k.Launch(d.Stream(), device.GridFor(1, 32), &addParams{}); !errors.As(err, &wrong) || !strings.Contains(wrong.Log, "wrong") {
 			t.Errorf("a kernel that does not compile: %v", err)
 		}
+	}
+}
+
+// In short runs of tests a program is compiled as a whole, but for its rare kernels: these when one of a group is
+// launched, and all of the group with it.
+func TestRareKernels(t *testing.T) {
+	was := quick.Kernels
+	quick.Kernels = true
+	quick.Rare[cpuProgram.Name] = [][]string{{"crash", "fill"}}
+	t.Cleanup(func() { quick.Kernels = was; delete(quick.Rare, cpuProgram.Name) })
+	c := watch(t)
+	d := openCPU(t, device.WithCache(""))
+	m, add, crash := bindApart(t, d)
+	s, err := device.From(d, []uint32{1, 2, 3})
+	must(t, err)
+	p := addParams{Addr: s.Addr(), N: 3, Value: 4}
+	must(t, add.Launch(d.Stream(), device.GridFor(3, 32), &p))
+	if got := c.sorted(); len(got) != 1 {
+		t.Errorf("%d compilations before a launch of a rare kernel", len(got))
+	}
+	for range 2 {
+		must(t, crash.Compile())
+		must(t, m.Ready())
+	}
+	if got := c.sorted(); len(got) != 2 {
+		t.Errorf("%d compilations, want one without and one of the rare kernels", len(got))
+	}
+	must(t, add.Launch(d.Stream(), device.GridFor(3, 32), &p))
+	if x, err := s.Host(nil); err != nil || !slices.Equal(x, []uint32{9, 10, 11}) {
+		t.Errorf("%d, %v", x, err)
 	}
 }
 

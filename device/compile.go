@@ -128,6 +128,7 @@ type Module struct {
 
 	// Where kernels are compiled apart:
 	src     *source
+	rare    map[string]*source // in short runs of tests, of those that few launch
 	mu      sync.Mutex
 	singles map[string]*single // by the kernel
 }
@@ -141,11 +142,11 @@ type Module struct {
 // It is no error if the cache cannot be read or written, if others may write it (see WithCache), or if it holds damaged
 // files: the program is then compiled all the same.
 func (d *Device) Compile(p *Program) (*Module, error) {
-	return d.module(p, false)
+	return d.module(p, together)
 }
 
 // module gives the module of a program, which is made once. Programs are compiled side by side.
-func (d *Device) module(p *Program, apart bool) (m *Module, err error) {
+func (d *Device) module(p *Program, how parting) (m *Module, err error) {
 	m0 := fast
 	if !d.infos.CUDA() {
 		m0 = d.cfg.mode()
@@ -154,24 +155,28 @@ func (d *Device) module(p *Program, apart bool) (m *Module, err error) {
 	if err != nil {
 		return nil, err
 	}
+	var rare map[string]*source
+	if how == mostly {
+		src, rare = src.split()
+	}
 	err = d.do(func() error {
 		c := d.b.compiler()
 		key := src.key(c)
 		name := key
-		if apart {
+		if how == apart {
 			name += " apart"
 		}
 		d.modMu.Lock()
 		m = d.modules[name]
 		if m == nil {
-			m = &Module{d: d, name: p.Name, threads: p.threads(d.infos.CUDA())}
-			if apart {
-				m.src, m.singles = src, map[string]*single{}
+			m = &Module{d: d, name: p.Name, threads: p.threads(d.infos.CUDA()), rare: rare, singles: map[string]*single{}}
+			if how == apart {
+				m.src = src
 			}
 			d.modules[name] = m
 		}
 		d.modMu.Unlock()
-		if apart {
+		if how == apart {
 			return nil
 		}
 		m.mu.Lock()
@@ -205,7 +210,10 @@ func (d *Device) build(src *source, c compiler, key string) (uintptr, error) {
 		return h, err
 	}
 	done := witness.Begin(src.program, src.kernel)
-	image, err := c.compile(src)
+	var image []byte
+	if !witness.Nothing {
+		image, err = c.compile(src)
+	}
 	done()
 	if err != nil {
 		if unloadable != nil {
@@ -308,7 +316,7 @@ func (m *Module) Kernel(name string, p reflect.Type) (AnyKernel, error) {
 		return AnyKernel{k}, err
 	}
 	k.m = m
-	if m.src != nil {
+	if m.src != nil || m.rare[name] != nil {
 		m.single(name)
 		if m.d.ahead() {
 			return AnyKernel{k}, AnyKernel{k}.Ahead()

@@ -5,7 +5,11 @@
 
 #if defined(WARPMAP_APART)
 #define WARPMAP_SECOND(a, b, ...) b
+#if defined(WARPMAP_HOST) && defined(WARPMAP_REST) // all but those of which it is ~, 0
+#define WARPMAP_SECOND_OF(...) WARPMAP_SECOND(__VA_ARGS__, 1, 1)
+#else
 #define WARPMAP_SECOND_OF(...) WARPMAP_SECOND(__VA_ARGS__, 0, 0)
+#endif
 #define WARPMAP_JOINED(a, b) a##b
 #define WARPMAP_BRANCH(wanted) WARPMAP_JOINED(WARPMAP_BRANCH_, wanted)
 #define WARPMAP_BRANCH_0(name, P, ...) template <int> __device__ void name##_left_out(const P& p)

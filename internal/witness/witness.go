@@ -5,6 +5,10 @@ package witness
 // and calls what it returns when the compiler is done. It is called by several goroutines at a time.
 var Compiles func(program, kernel string) (done func())
 
+// Nothing has devices take nothing for what their compilers make: for tests that ask what is compiled, and launch none of
+// it. It is set while no device is open.
+var Nothing bool
+
 // AsOnGPU makes a device of device.OpenAhead compile what a GPU would, and no kernel beside.
 var AsOnGPU bool
 

@@ -1,16 +1,17 @@
-package cuckoo
+package cuckoo_test
 
 import (
 	"testing"
 
 	"github.com/warpmap/warpmap/internal/bench"
 	"github.com/warpmap/warpmap/internal/bench/benchtest"
+	"github.com/warpmap/warpmap/internal/bench/cuckoo"
 	"github.com/warpmap/warpmap/internal/testenv"
 )
 
 func TestRates(t *testing.T) {
 	testenv.ByTurns(t)
-	fig := benchtest.Rows(t, Studies, "cuckoo/rates", 20_000, 8, func(at func(string) any) {
+	fig := benchtest.Rows(t, cuckoo.Studies, "cuckoo/rates", 20_000, 8, func(at func(string) any) {
 		for _, c := range []string{"insert G/s", "hits G/s", "misses G/s"} {
 			benchtest.AtLeast(t, c, at(c), 1e-9)
 		}

@@ -22,16 +22,16 @@ const (
 	eachKey    = 2   // values of a key of a multimap
 )
 
-// agingSeed is of all tables that age, and of their look-ups.
-var agingSeed uint64 = 1
+// AgingSeed is of all tables that age, and of their look-ups.
+var AgingSeed uint64 = 1
 
 // agingKinds are those whose keys can be deleted.
 var agingKinds = []table.Kind{table.KindMap, table.KindSet, table.KindMultiMap, table.KindBucketList,
 	table.KindMultiBucket}
 
-// aged is a table, and what is done to it.
-type aged struct {
-	table  table.Table
+// Aged is a table, and what is done to it.
+type Aged struct {
+	Table  table.Table
 	each   int // rows of a key
 	insert func(st *device.Stream, keys, values device.Slice[uint32], added device.Slice[bool]) error
 	remove func(st *device.Stream, keys device.Slice[uint32], deleted device.Slice[bool]) error
@@ -41,14 +41,15 @@ type aged struct {
 	added  bool   // insert says what it added
 }
 
-func newAged(d *device.Device, kind table.Kind, family table.Family, o table.Options) (*aged, error) {
+// NewAged makes a table of 4-byte keys, and values.
+func NewAged(d *device.Device, kind table.Kind, family table.Family, o table.Options) (*Aged, error) {
 	switch kind {
 	case table.KindMap:
 		m, err := bench.NewMap(d, family, o)
 		if err != nil {
 			return nil, err
 		}
-		return &aged{m, 1, func(st *device.Stream, keys, values device.Slice[uint32], _ device.Slice[bool]) error {
+		return &Aged{m, 1, func(st *device.Stream, keys, values device.Slice[uint32], _ device.Slice[bool]) error {
 			return m.InsertOn(st, keys, values)
 		}, m.DeleteOn, m.FindOn, "age_wrong_finds", true, false}, nil
 	case table.KindSet:
@@ -56,7 +57,7 @@ func newAged(d *device.Device, kind table.Kind, family table.Family, o table.Opt
 		if err != nil {
 			return nil, err
 		}
-		return &aged{s, 1, func(st *device.Stream, keys, _ device.Slice[uint32], added device.Slice[bool]) error {
+		return &Aged{s, 1, func(st *device.Stream, keys, _ device.Slice[uint32], added device.Slice[bool]) error {
 			return s.InsertOn(st, keys, added)
 		}, s.DeleteOn, func(st *device.Stream, keys, _ device.Slice[uint32], found device.Slice[bool]) error {
 			return s.ContainsOn(st, keys, found)
@@ -67,16 +68,16 @@ func newAged(d *device.Device, kind table.Kind, family table.Family, o table.Opt
 	if err != nil {
 		return nil, err
 	}
-	return &aged{m, eachKey, func(st *device.Stream, keys, values device.Slice[uint32], _ device.Slice[bool]) error {
+	return &Aged{m, eachKey, func(st *device.Stream, keys, values device.Slice[uint32], _ device.Slice[bool]) error {
 		return m.InsertOn(st, keys, values)
 	}, m.DeleteOn, func(st *device.Stream, keys, counts device.Slice[uint32], _ device.Slice[bool]) error {
 		return m.CountOn(st, keys, counts)
 	}, "age_wrong_counts", true, false}, nil
 }
 
-// life is a table that ages: keys of a window of indices are in, but for what was refused.
-type life struct {
-	*aged
+// Life is a table that ages: keys of a window of indices are in, but for what was refused.
+type Life struct {
+	*Aged
 	d              *device.Device
 	module         *device.Module
 	batch          int // keys that a slice replaces
@@ -87,7 +88,7 @@ type life struct {
 	keys, values   device.Slice[uint32]
 	queries, gives device.Slice[uint32]
 	found          device.Slice[bool]
-	counter        device.Slice[uint64]
+	Counter        device.Slice[uint64] // of wrong answers
 	events         [4]*device.Event
 
 	// Since the last row.
@@ -96,15 +97,15 @@ type life struct {
 	slowest                time.Duration
 }
 
-// newLife has room for a window of so many keys at most.
-func newLife(d *device.Device, a *aged, window, batch int) (l *life, err error) {
-	l = &life{aged: a, d: d, batch: batch, in: make([]byte, window+2*batch)}
+// NewLife has room for a window of so many keys at most.
+func NewLife(d *device.Device, a *Aged, window, batch int) (l *Life, err error) {
+	l = &Life{Aged: a, d: d, batch: batch, in: make([]byte, window+2*batch)}
 	defer func() {
 		if err != nil {
-			l.free()
+			l.Free()
 		}
 	}()
-	if l.module, err = d.Compile(agingProgram()); err != nil {
+	if l.module, err = d.Compile(AgingProgram()); err != nil {
 		return l, err
 	}
 	var errs [11]error
@@ -114,35 +115,36 @@ func newLife(d *device.Device, a *aged, window, batch int) (l *life, err error) 
 	l.queries, errs[3] = device.Make[uint32](d, 2*batch)
 	l.gives, errs[4] = device.Make[uint32](d, 2*batch)
 	l.found, errs[5] = device.Make[bool](d, 2*batch)
-	l.counter, errs[6] = device.Make[uint64](d, 1)
+	l.Counter, errs[6] = device.Make[uint64](d, 1)
 	for i := range l.events {
 		l.events[i], errs[7+i] = d.NewEvent()
 	}
-	return l, errors.Join(append(errs[:], l.mirror.Fill(d.Stream(), 0), l.counter.Fill(d.Stream(), 0))...)
+	return l, errors.Join(append(errs[:], l.mirror.Fill(d.Stream(), 0), l.Counter.Fill(d.Stream(), 0))...)
 }
 
-func (l *life) free() {
-	bench.Free(l.mirror, l.keys, l.values, l.queries, l.gives, l.found, l.counter)
+// Free frees what NewLife took, and closes the table.
+func (l *Life) Free() {
+	bench.Free(l.mirror, l.keys, l.values, l.queries, l.gives, l.found, l.Counter)
 	for _, e := range l.events {
 		if e != nil {
 			e.Close()
 		}
 	}
-	l.table.Close()
+	l.Table.Close()
 }
 
 // launch runs one of the kernels over n rows.
-func (l *life) launch(kernel string, p agingParams, n int) error {
+func (l *Life) launch(kernel string, p agingParams, n int) error {
 	k, err := device.KernelOf[agingParams](l.module, kernel)
 	if err != nil || n == 0 {
 		return err
 	}
-	p.In, p.Wrong, p.Ring, p.N = l.mirror.Addr(), l.counter.Addr(), uint64(len(l.in)), uint64(n)
+	p.In, p.Wrong, p.Ring, p.N = l.mirror.Addr(), l.Counter.Addr(), uint64(len(l.in)), uint64(n)
 	return k.Launch(l.d.Stream(), device.GridFor(int64(n), 256), &p)
 }
 
 // mark copies what is in of n keys from an index on to the device.
-func (l *life) mark(from uint64, n int) error {
+func (l *Life) mark(from uint64, n int) error {
 	at := int(from % uint64(len(l.in)))
 	head := min(n, len(l.in)-at)
 	st := l.d.Stream()
@@ -150,8 +152,8 @@ func (l *life) mark(from uint64, n int) error {
 		l.mirror.Slice(0, n-head).Write(st, l.in[:n-head]))
 }
 
-// put inserts the next n keys.
-func (l *life) put(n int) error {
+// Put inserts the next n keys.
+func (l *Life) Put(n int) error {
 	st, rows := l.d.Stream(), n*l.each
 	keys, values, added := l.keys.Slice(0, rows), l.values.Slice(0, rows), l.found.Slice(0, n)
 	err := l.launch("age_pairs", agingParams{Keys: keys.Addr(), Values: values.Addr(), First: l.end, Distinct: uint64(n)}, rows)
@@ -193,8 +195,8 @@ func (l *life) put(n int) error {
 	return nil
 }
 
-// take deletes the oldest n keys.
-func (l *life) take(n int) error {
+// Take deletes the oldest n keys.
+func (l *Life) Take(n int) error {
 	st := l.d.Stream()
 	keys, deleted := l.keys.Slice(0, n), l.found.Slice(0, n)
 	err := l.launch("age_pairs", agingParams{Keys: keys.Addr(), First: l.first, Distinct: uint64(n)}, n)
@@ -220,10 +222,10 @@ func (l *life) take(n int) error {
 	return err
 }
 
-// look looks twice as many keys up as a slice replaces, half of which are of the window.
-func (l *life) look() error {
+// Look looks twice as many keys up as a slice replaces, half of which are of the window.
+func (l *Life) Look() error {
 	st := l.d.Stream()
-	p := agingParams{Keys: l.queries.Addr(), First: l.first, End: l.end, Draw: (agingSeed + l.end) << 20}
+	p := agingParams{Keys: l.queries.Addr(), First: l.first, End: l.end, Draw: (AgingSeed + l.end) << 20}
 	err := l.launch("age_look_ups", p, l.queries.Len())
 	if err := errors.Join(err, l.events[0].Record(st)); err != nil {
 		return err
@@ -235,30 +237,30 @@ func (l *life) look() error {
 		return err
 	}
 	p.Found = l.found.Addr()
-	if l.aged.values {
+	if l.Aged.values {
 		p.Values = l.gives.Addr()
 	}
-	return l.launch(l.aged.wrong, p, l.queries.Len())
+	return l.launch(l.Aged.wrong, p, l.queries.Len())
 }
 
 // since is the time from one event to another.
-func (l *life) since(from, to int) (time.Duration, error) {
+func (l *Life) since(from, to int) (time.Duration, error) {
 	if err := l.events[to].Sync(); err != nil {
 		return 0, err
 	}
 	return l.events[to].Since(l.events[from])
 }
 
-// slice is one: deletions, inserts, look-ups.
-func (l *life) slice() error {
+// Slice is one: deletions, inserts, look-ups.
+func (l *Life) Slice() error {
 	var all time.Duration
 	for i, step := range []struct {
 		do       func() error
 		from, to int
 	}{
-		{func() error { return l.take(l.batch) }, 0, 3},
-		{func() error { return l.put(l.batch) }, 1, 2},
-		{l.look, 0, 1},
+		{func() error { return l.Take(l.batch) }, 0, 3},
+		{func() error { return l.Put(l.batch) }, 1, 2},
+		{l.Look, 0, 1},
 	} {
 		if err := step.do(); err != nil {
 			return err
@@ -284,16 +286,16 @@ var agingColumns = []string{"table", "slices", "pairs", "load", "delete G/s", "i
 type agingRow [7]float64
 
 // row adds what the slices since the last one came to, beside base if this is the last.
-func (l *life) row(fig *bench.Fig, name string, many int, base *agingRow) (r *agingRow, err error) {
+func (l *Life) row(fig *bench.Fig, name string, many int, base *agingRow) (r *agingRow, err error) {
 	st := l.d.Stream()
-	wrong, err := l.counter.Host(st)
+	wrong, err := l.Counter.Host(st)
 	if err == nil {
-		err = l.counter.Fill(st, 0)
+		err = l.Counter.Fill(st, 0)
 	}
 	if err != nil {
 		return nil, err
 	}
-	s, err := l.table.Stats()
+	s, err := l.Table.Stats()
 	if err != nil {
 		return nil, err
 	}
@@ -320,8 +322,8 @@ func (l *life) row(fig *bench.Fig, name string, many int, base *agingRow) (r *ag
 }
 
 // run makes so many slices, behind one to warm up, with a row behind the first hundredth, and ten more.
-func (l *life) run(o bench.FigOptions, fig *bench.Fig, name string, many int) error {
-	if err := l.slice(); err != nil {
+func (l *Life) run(o bench.FigOptions, fig *bench.Fig, name string, many int) error {
+	if err := l.Slice(); err != nil {
 		return err
 	}
 	l.restart()
@@ -336,7 +338,7 @@ func (l *life) run(o bench.FigOptions, fig *bench.Fig, name string, many int) er
 			continue
 		}
 		for ; done < to; done++ {
-			if err := l.slice(); err != nil {
+			if err := l.Slice(); err != nil {
 				return err
 			}
 		}
@@ -356,7 +358,7 @@ func (l *life) run(o bench.FigOptions, fig *bench.Fig, name string, many int) er
 }
 
 // restart begins to sum up anew. What was wrong until then stays.
-func (l *life) restart() {
+func (l *Life) restart() {
 	l.slices, l.refused, l.took, l.slowest = 0, 0, [3]time.Duration{}, 0
 }
 
@@ -405,23 +407,23 @@ func aging(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
 			Series: "table"}},
 	}
 	return eachAged(d, o, fig, func(name string, kind table.Kind, family table.Family) error {
-		a, err := newAged(d, kind, family, table.Options{Capacity: o.N, LoadFactor: agingLoad, Seed: agingSeed})
+		a, err := NewAged(d, kind, family, table.Options{Capacity: o.N, LoadFactor: agingLoad, Seed: AgingSeed})
 		if err != nil {
 			return err
 		}
-		return fillAndRun(d, o, fig, a, name, batch, many, func(l *life) (int, error) { return (o.N - l.rows) / l.each, nil })
+		return fillAndRun(d, o, fig, a, name, batch, many, func(l *Life) (int, error) { return (o.N - l.rows) / l.each, nil })
 	})
 }
 
 // fillAndRun inserts batches while room tells of more keys that are to be in, and then ages the table.
-func fillAndRun(d *device.Device, o bench.FigOptions, fig *bench.Fig, a *aged, name string, batch, many int,
-	room func(l *life) (int, error)) error {
+func fillAndRun(d *device.Device, o bench.FigOptions, fig *bench.Fig, a *Aged, name string, batch, many int,
+	room func(l *Life) (int, error)) error {
 	batch = max(1, batch/a.each)
-	l, err := newLife(d, a, 4*o.N/a.each+batch, batch)
+	l, err := NewLife(d, a, 4*o.N/a.each+batch, batch)
 	if err != nil {
 		return err
 	}
-	defer l.free()
+	defer l.Free()
 	for {
 		n, err := room(l)
 		if err != nil {
@@ -430,7 +432,7 @@ func fillAndRun(d *device.Device, o bench.FigOptions, fig *bench.Fig, a *aged, n
 		if n == 0 {
 			break
 		}
-		if err := l.put(min(batch, n)); err != nil {
+		if err := l.Put(min(batch, n)); err != nil {
 			return err
 		}
 	}

@@ -1,4 +1,4 @@
-package library
+package library_test
 
 import (
 	"errors"
@@ -11,6 +11,7 @@ import (
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/bench"
 	"github.com/warpmap/warpmap/internal/bench/benchtest"
+	"github.com/warpmap/warpmap/internal/bench/library"
 	"github.com/warpmap/warpmap/internal/planted"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/table"
@@ -35,10 +36,10 @@ func ages(d *device.Device) map[string]bench.FigOptions {
 // beginning was.
 func agedFig(t *testing.T, d *device.Device, name string, o bench.FigOptions) (wrong []string) {
 	t.Helper()
-	was := agingSeed
-	agingSeed = 1 + testenv.FirstSeed()
-	defer func() { agingSeed = was }()
-	fig, err := benchtest.Study(t, Studies, name).Measure(d, o)
+	was := library.AgingSeed
+	library.AgingSeed = 1 + testenv.FirstSeed()
+	defer func() { library.AgingSeed = was }()
+	fig, err := benchtest.Study(t, library.Studies, name).Measure(d, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,51 +122,51 @@ func TestAgingFindsTombstones(t *testing.T) {
 // A table that lost or changed a pair gives wrong answers.
 func TestAgingSeesWrongAnswers(t *testing.T) {
 	d := benchtest.CPU(t)
-	a, err := newAged(d, table.KindMap, warpmap.Slab, table.Options{Capacity: 1000, Seed: 1})
+	a, err := library.NewAged(d, table.KindMap, warpmap.Slab, table.Options{Capacity: 1000, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := newLife(d, a, 1000, 100)
+	l, err := library.NewLife(d, a, 1000, 100)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.free()
+	defer l.Free()
 	wrong := func(does string, want bool, do func() error) {
 		t.Helper()
 		if err := do(); err != nil {
 			t.Fatal(err)
 		}
-		n, err := l.counter.Host(d.Stream())
+		n, err := l.Counter.Host(d.Stream())
 		if err != nil || n[0] > 0 != want {
 			t.Errorf("%s: %d answers are wrong, %v", does, n[0], err)
 		}
-		if err := l.counter.Fill(d.Stream(), 0); err != nil {
+		if err := l.Counter.Fill(d.Stream(), 0); err != nil {
 			t.Fatal(err)
 		}
 	}
-	m := a.table.(table.Map[uint32, uint32])
+	m := a.Table.(table.Map[uint32, uint32])
 	for range 5 {
-		wrong("an insert", false, func() error { return l.put(100) })
+		wrong("an insert", false, func() error { return l.Put(100) })
 	}
-	wrong("a slice", false, l.slice)
+	wrong("a slice", false, l.Slice)
 	wrong("a value that is another", true, func() error {
 		keys, values, err := m.All()
 		for i := range values {
 			values[i]++
 		}
-		return errors.Join(err, m.Insert(keys, values), l.look())
+		return errors.Join(err, m.Insert(keys, values), l.Look())
 	})
 	if err := m.Clear(); err != nil {
 		t.Fatal(err)
 	}
-	wrong("look-ups in a table that was emptied", true, l.look)
-	wrong("deletions in it", true, func() error { return l.take(100) })
+	wrong("look-ups in a table that was emptied", true, l.Look)
+	wrong("deletions in it", true, func() error { return l.Take(100) })
 }
 
 // The kernels of the studies are compiled for GPUs.
 func TestAgingCompilesForGPUs(t *testing.T) {
 	for _, arch := range testenv.Some([]string{"sm_90", "sm_70"}, 1) {
-		_, err := device.CompileFor(arch, agingProgram())
+		_, err := device.CompileFor(arch, library.AgingProgram())
 		if errors.Is(err, device.ErrNoNVRTC) {
 			testenv.RequireNVRTC(t, err)
 		}
@@ -180,7 +181,7 @@ func TestAgingTooLong(t *testing.T) {
 	d := benchtest.CPU(t)
 	for study, o := range map[string]bench.FigOptions{"library/aging": {N: 1 << 30, Batches: 1000},
 		"library/churn": {N: 1 << 24, Operations: 1 << 40}} {
-		if _, err := benchtest.Study(t, Studies, study).Measure(d, o); err == nil {
+		if _, err := benchtest.Study(t, library.Studies, study).Measure(d, o); err == nil {
 			t.Errorf("%s of %+v: no error", study, o)
 		}
 	}

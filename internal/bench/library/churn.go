@@ -34,22 +34,22 @@ func churn(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
 		Plots: []bench.Plot{{Name: "insert", Title: "Inserts into full tables", X: "slices", Y: "insert G/s", Series: "table"}},
 	}
 	return eachAged(d, o, fig, func(name string, kind table.Kind, family table.Family) error {
-		with := table.Options{Capacity: o.N, Seed: agingSeed}
-		made, err := newAged(d, kind, family, with)
+		with := table.Options{Capacity: o.N, Seed: AgingSeed}
+		made, err := NewAged(d, kind, family, with)
 		if err != nil {
 			return err
 		}
-		s, err := made.table.Stats()
-		made.table.Close()
+		s, err := made.Table.Stats()
+		made.Table.Close()
 		if err != nil {
 			return err
 		}
 		with.MaxBytes = s.Bytes
-		a, err := newAged(d, kind, family, with)
+		a, err := NewAged(d, kind, family, with)
 		if err != nil {
 			return err
 		}
-		return fillAndRun(d, o, fig, a, name, batch, many, func(l *life) (int, error) {
+		return fillAndRun(d, o, fig, a, name, batch, many, func(l *Life) (int, error) {
 			switch {
 			case l.refused > 0:
 				return 0, nil

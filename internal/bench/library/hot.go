@@ -33,17 +33,17 @@ func hot(d *device.Device, o bench.FigOptions) (fig *bench.Fig, err error) {
 // A stream is segments of ranks: the first of each, and the share of all keys that comes before it.
 type stream struct {
 	name   string
-	firsts []uint64
-	shares []float64
+	Firsts []uint64
+	Shares []float64
 }
 
-// zipf1 has rank r, from 0, with a probability ∝ 1/(r+1): exactly for the first ranks, and in segments of at most a
+// Zipf1 has rank r, from 0, with a probability ∝ 1/(r+1): exactly for the first ranks, and in segments of at most a
 // 64th of their first rank beyond.
-func zipf1(ranks uint64) stream {
+func Zipf1(ranks uint64) stream {
 	const exact, fine = 1 << 12, 64
 	s, sum := stream{name: "Zipf 1"}, 0.0
 	for r := uint64(0); r < ranks; {
-		s.firsts, s.shares = append(s.firsts, r), append(s.shares, sum)
+		s.Firsts, s.Shares = append(s.Firsts, r), append(s.Shares, sum)
 		next := min(ranks, r+max(1, r/fine))
 		if r < exact {
 			next = r + 1
@@ -51,8 +51,8 @@ func zipf1(ranks uint64) stream {
 		sum += harmonic(next) - harmonic(r)
 		r = next
 	}
-	for i := range s.shares {
-		s.shares[i] /= sum
+	for i := range s.Shares {
+		s.Shares[i] /= sum
 	}
 	return s
 }
@@ -73,7 +73,7 @@ func harmonic(n uint64) float64 {
 func hotStreams[K uint32 | uint64](d *device.Device, o bench.FigOptions, fig *bench.Fig) error {
 	n := uint64(o.N)
 	one := []uint64{0}
-	for _, s := range []stream{zipf1(n), {"uniform", one, []float64{0}}, {"all equal", one, []float64{0}}} {
+	for _, s := range []stream{Zipf1(n), {"uniform", one, []float64{0}}, {"all equal", one, []float64{0}}} {
 		ranks := n
 		if s.name == "all equal" {
 			ranks = 1
@@ -106,7 +106,7 @@ const atOnce = 1 << 24
 
 func (h *hotRun[K]) make(s stream) (err error) {
 	width := int(unsafe.Sizeof(*new(K)))
-	m, err := h.d.Compile(hotProgram())
+	m, err := h.d.Compile(HotProgram())
 	if err != nil {
 		return err
 	}
@@ -116,8 +116,8 @@ func (h *hotRun[K]) make(s stream) (err error) {
 			return err
 		}
 	}
-	shares := make([]uint64, len(s.shares))
-	for i, x := range s.shares {
+	shares := make([]uint64, len(s.Shares))
+	for i, x := range s.Shares {
 		shares[i] = uint64(x * (1 << 32) * (1 << 32))
 	}
 	rows := int(min(h.ranks, atOnce))
@@ -136,7 +136,7 @@ func (h *hotRun[K]) make(s stream) (err error) {
 	if err != nil {
 		return err
 	}
-	firsts, err := device.From(h.d, append(s.firsts, h.ranks))
+	firsts, err := device.From(h.d, append(s.Firsts, h.ranks))
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,8 @@ type agingParams struct {
 	Draw                uint64 // of the look-ups
 }
 
-func agingProgram() *device.Program {
+// AgingProgram has the kernels of the studies of tables that age.
+func AgingProgram() *device.Program {
 	return &device.Program{Name: "library aging", Files: []device.File{{Name: "aging.cu", Text: agingCU}},
 		Layouts: []any{agingParams{}}}
 }
@@ -50,7 +51,8 @@ const (
 	hotInverse = 0xf1de83e19937733d
 )
 
-func hotProgram() *device.Program {
+// HotProgram has the kernels of the study of sketches that count.
+func HotProgram() *device.Program {
 	return &device.Program{Name: "library hot", Files: []device.File{{Name: "hot.cu", Text: hotCU}},
 		Defines: []device.Define{{Name: "HOT_FACTOR", Value: "0x9e3779b97f4a7c15ull"},
 			{Name: "HOT_INVERSE", Value: "0xf1de83e19937733dull"}},

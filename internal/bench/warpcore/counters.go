@@ -44,7 +44,7 @@ func figureCounter(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, x := range counting {
+		for _, x := range Counting {
 			o.Step(fmt.Sprintf("%s: %s", keys.name, x.name))
 			row, err := measured(w, x.make, load)
 			if err != nil {
@@ -64,8 +64,8 @@ func figureCounter(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
 	return fig, nil
 }
 
-// counting are the tables of figureCounter, with room for the keys that they are drawn from.
-var counting = []subject{
+// Counting are the tables of figureCounter, with room for the keys that they are drawn from.
+var Counting = []subject{
 	{name: "Counter", make: func(w *work, load float64) (s bench.Subject, err error) {
 		c, err := warpcore.NewCounter[uint32, uint32](w.Device, warpcore.CounterOptions{Options: roomFor(w, load)})
 		if err != nil {

@@ -1,4 +1,4 @@
-package warpcore
+package warpcore_test
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 	"github.com/warpmap/warpmap"
 	"github.com/warpmap/warpmap/internal/bench"
 	"github.com/warpmap/warpmap/internal/bench/benchtest"
+	"github.com/warpmap/warpmap/internal/bench/warpcore"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/table"
 )
@@ -18,7 +19,7 @@ func TestFigure5(t *testing.T) {
 	testenv.ByTurns(t)
 	testenv.UsersKernels(t)
 	subjects := 2 + len(warpmap.Families(table.KindMap)) + 1
-	benchtest.Draw(t, benchtest.Rows(t, Studies, "warpcore/5", 1500, 6*subjects, func(at func(string) any) {
+	benchtest.Draw(t, benchtest.Rows(t, warpcore.Studies, "warpcore/5", 1500, 6*subjects, func(at func(string) any) {
 		benchtest.AtLeast(t, "insert", at("insert G/s"), 1e-9)
 		benchtest.AtLeast(t, "retrieve", at("retrieve G/s"), 1e-9)
 	}))
@@ -27,7 +28,7 @@ func TestFigure5(t *testing.T) {
 // Each size has six rows, and reads are told what they are of.
 func TestFigure8(t *testing.T) {
 	testenv.ByTurns(t)
-	benchtest.Draw(t, benchtest.Rows(t, Studies, "warpcore/8", 64_000, 5*6, func(at func(string) any) {
+	benchtest.Draw(t, benchtest.Rows(t, warpcore.Studies, "warpcore/8", 64_000, 5*6, func(at func(string) any) {
 		benchtest.AtLeast(t, at("what").(string), at("M/s"), 1e-9)
 		benchtest.AtLeast(t, at("what").(string), at("seconds"), 1e-9)
 	}))
@@ -35,7 +36,7 @@ func TestFigure8(t *testing.T) {
 
 // Packed letters are counted three ways, reads are queried with blocks of three sizes, and their k-mers counted that come again and that do not.
 func TestGenomeRates(t *testing.T) {
-	benchtest.Draw(t, benchtest.Rows(t, Studies, "genome/rates", 64_000, 19, func(at func(string) any) {
+	benchtest.Draw(t, benchtest.Rows(t, warpcore.Studies, "genome/rates", 64_000, 19, func(at func(string) any) {
 		benchtest.AtLeast(t, at("what").(string), at("M/s"), 1e-9)
 		benchtest.AtLeast(t, at("what").(string), at("seconds"), 1e-9)
 	}))
@@ -45,7 +46,7 @@ func TestGenomeRates(t *testing.T) {
 func TestDensity(t *testing.T) {
 	testenv.ByTurns(t)
 	of := map[string]float64{}
-	fig := benchtest.Rows(t, Studies, "warpcore/density", 1500, 8*3*6, func(at func(string) any) {
+	fig := benchtest.Rows(t, warpcore.Studies, "warpcore/density", 1500, 8*3*6, func(at func(string) any) {
 		name, r, come := at("table").(string), at("values a key").(int), at("pairs come").(string)
 		density, _ := bench.Number(at("density"))
 		benchtest.AtLeast(t, "density of "+name, density, 0.05)
@@ -71,7 +72,7 @@ func TestDensity(t *testing.T) {
 func TestFilters(t *testing.T) {
 	testenv.ByTurns(t)
 	const n = 20_000
-	benchtest.Draw(t, benchtest.Rows(t, Studies, "warpcore/filter", n, len(filterShapes(n)), func(at func(string) any) {
+	benchtest.Draw(t, benchtest.Rows(t, warpcore.Studies, "warpcore/filter", n, len(warpcore.FilterShapes(n)), func(at func(string) any) {
 		number := func(column string) float64 { x, _ := bench.Number(at(column)); return x }
 		rate, formula, estimate := number("false positives"), number("formula"), number("estimate")
 		keys := number("keys")
@@ -90,7 +91,7 @@ func TestFilters(t *testing.T) {
 }
 
 func TestCounters(t *testing.T) {
-	benchtest.Draw(t, benchtest.Rows(t, Studies, "warpcore/counter", 3000, 9*len(counting), func(at func(string) any) {
+	benchtest.Draw(t, benchtest.Rows(t, warpcore.Studies, "warpcore/counter", 3000, 9*len(warpcore.Counting), func(at func(string) any) {
 		benchtest.AtLeast(t, "rows", at("rows G/s"), 1e-9)
 		benchtest.AtLeast(t, "find", at("find G/s"), 1e-9)
 		if n := at("distinct").(int); n < 1 || n > 300 || (n == 1) != (at("keys are") == "one key") {
@@ -105,7 +106,7 @@ func TestFigure7(t *testing.T) {
 	for _, kind := range table.MultiMapKinds() {
 		subjects += len(warpmap.Families(kind))
 	}
-	benchtest.Draw(t, benchtest.Rows(t, Studies, "warpcore/7", 1500, 9*subjects, func(at func(string) any) {
+	benchtest.Draw(t, benchtest.Rows(t, warpcore.Studies, "warpcore/7", 1500, 9*subjects, func(at func(string) any) {
 		benchtest.AtLeast(t, "insert", at("insert G/s"), 1e-9)
 		benchtest.AtLeast(t, "retrieve", at("retrieve G/s"), 1e-9)
 		benchtest.AtLeast(t, "count", at("count G/s"), 1e-9)

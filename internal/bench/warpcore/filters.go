@@ -26,9 +26,9 @@ const (
 	byBytes  = "bytes"
 )
 
-// filterShapes are the sweeps for n keys: by the filter's bits a key and the size of its blocks, with the best number of hash functions; by that
+// FilterShapes are the sweeps for n keys: by the filter's bits a key and the size of its blocks, with the best number of hash functions; by that
 // number; and by the filter's size, from what the L2 cache holds to many times as much, with as many keys as bytes, but no more than n.
-func filterShapes(n int) (out []filterShape) {
+func FilterShapes(n int) (out []filterShape) {
 	for _, bits := range []int{4, 6, 8, 12, 16, 24} {
 		for _, block := range []int{8, 16, 32, 64} {
 			out = append(out, filterShape{byBits, n, int64(n) * int64(bits) / 8, block, 0})
@@ -73,7 +73,7 @@ func figureFilter(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
 			w.Free()
 		}
 	}()
-	for _, s := range filterShapes(o.N) {
+	for _, s := range FilterShapes(o.N) {
 		o.Step(fmt.Sprintf("%s: %d keys, %d bytes in blocks of %d, %d hashes", s.vary, s.keys, s.bytes, s.block, s.hashes))
 		w := works[s.keys]
 		if w == nil {
