@@ -94,6 +94,8 @@ var histories = []turn{
 	{dir: "gph", tests: "^TestMovesUnderStress$"},
 	{dir: "table/text", tests: "^TestUnderStress$"},
 	{dir: "cuckoo", tests: "^TestUnderStress$"},
+	{dir: "cache", tests: "^Test(Stress|Histories)$"},
+	{dir: "sketch", tests: "^TestStress(|Counts|Top)$"},
 	{dir: "internal/frame", tests: "^TestPartitionUnderStress$"},
 }
 
