@@ -66,6 +66,7 @@ func parts() []*part {
 		{name: "crashes", share: 3, env: []string{"WARPMAP_LONG=1"}, turns: []turn{
 			{dir: "cmd/warpmap", tests: "^TestKilledAtEachCall$"},
 			{dir: "cmd/warpmap", tests: "^TestEachCallOnFilesFails$"},
+			{dir: "internal/keyspace", tests: "^TestKilledAtEachCall$"},
 			{dir: "cmd/warpmap", tests: "^Test(LaunchMemberKilled|ServeKilled|KeysSurviveKill)$"},
 		}},
 		{name: "servers", share: 2, env: []string{"WARPMAP_LONG=1"}, turns: []turn{
