@@ -77,6 +77,8 @@ func parts() []*part {
 		{name: "model", share: 4, env: []string{"WARPMAP_MODEL=1"}, turns: histories},
 		{name: "aging", share: 2, env: []string{"WARPMAP_LONG=1"}, turns: []turn{
 			{dir: "internal/bench/library", tests: "^TestAging$/^DEVICE$"},
+			{dir: "cache", tests: "^TestAging$/^DEVICE$"},
+			{dir: "cuckoo", tests: "^TestAging$/^DEVICE$"},
 		}},
 		{name: "fuzzers", share: 3, turns: fuzzers()},
 	}
