@@ -23,8 +23,8 @@ func hiddenName(base string, number uint32) string {
 	return fmt.Sprintf(".%s.%0*x.tmp", base, hiddenDigits, number)
 }
 
-// HiddenOf tells which output a hidden file or folder is of, by its name. It is for owners of a folder whose outputs have
-// another name each time: nobody else removes what they have left.
+// HiddenOf tells which output a hidden file or folder is of, by its name. It is for owners of a folder whose outputs
+// have another name each time: nobody else removes what they have left.
 func HiddenOf(name string) (base string, is bool) {
 	rest, begins := strings.CutPrefix(name, ".")
 	rest, ends := strings.CutSuffix(rest, ".tmp")
