@@ -460,7 +460,10 @@ func TestCacheIsItsModel(t *testing.T) {
 // Inserts of many lanes in few buckets, which change places at random, leave what some order of them leaves.
 func TestStress(t *testing.T) {
 	every(t, func(t *testing.T, i int, _ string, churn func(*device.Device, Options, uint64, int, int, int) error) {
-		for seed := range uint64(testenv.SeedsOf(64, 4)) {
+		seeds := testenv.SeedsOf(64, 4)
+		testenv.Tried(t, seeds, "histories")
+		for seed := range uint64(seeds) {
+			seed += testenv.FirstSeed()
 			must(t, underStress(churn, policies[seed%4], 1+3*int(seed/4%2), seed))
 		}
 	})

@@ -141,7 +141,10 @@ var stories = []story{
 func TestHistories(t *testing.T) {
 	for _, s := range testenv.Some(stories, 4) {
 		t.Run(s.String(), func(t *testing.T) {
-			for seed := range uint64(testenv.Seeds(200)) {
+			seeds := testenv.Seeds(200)
+			testenv.Tried(t, seeds, "histories")
+			for seed := range uint64(seeds) {
+				seed += testenv.FirstSeed()
 				if err := s.tell(seed); err != nil {
 					t.Fatalf("seed %d: %v", seed, err)
 				}

@@ -711,7 +711,10 @@ func stressedOnce(d *device.Device, o CountMinOptions, own bool, keys, distinct 
 }
 
 func TestStressCounts(t *testing.T) {
-	for seed := range uint64(testenv.Seeds(60)) {
+	seeds := testenv.Seeds(60)
+	testenv.Tried(t, seeds, "histories")
+	for seed := range uint64(seeds) {
+		seed += testenv.FirstSeed()
 		if err := stressedCounts(seed); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}

@@ -667,7 +667,10 @@ func stressed(seed uint64) error {
 }
 
 func TestStress(t *testing.T) {
-	for seed := range uint64(testenv.Seeds(100)) {
+	seeds := testenv.Seeds(100)
+	testenv.Tried(t, seeds, "histories")
+	for seed := range uint64(seeds) {
+		seed += testenv.FirstSeed()
 		if err := stressed(seed); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}

@@ -584,7 +584,10 @@ func stressedTopOf[K comparable](d *device.Device, seed uint64, m int) error {
 }
 
 func TestStressTop(t *testing.T) {
-	for seed := range uint64(testenv.Seeds(40)) {
+	seeds := testenv.Seeds(40)
+	testenv.Tried(t, seeds, "histories")
+	for seed := range uint64(seeds) {
+		seed += testenv.FirstSeed()
 		if err := stressedTop(seed, device.WithStress(seed)); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}

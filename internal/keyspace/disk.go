@@ -604,7 +604,7 @@ func (d *disk) endLogs(replaced bool) (err error) {
 }
 
 // removeBefore removes the files that a snapshot replaces. The newest goes last: where this is broken off, the rest is
-// ignored the next time.
+// ignored the next time. What processes that were killed have left of their snapshots goes, too: the folder is locked.
 func (d *disk) removeBefore(number uint64) error {
 	for _, kind := range []string{logName, snapshotName} {
 		all, err := d.numbers(kind)
@@ -619,7 +619,13 @@ func (d *disk) removeBefore(number uint64) error {
 			}
 		}
 	}
-	return nil
+	entries, err := os.ReadDir(d.folder)
+	for _, e := range entries {
+		if of, is := files.HiddenOf(e.Name()); is && strings.HasPrefix(of, snapshotName) {
+			err = errors.Join(err, os.Remove(filepath.Join(d.folder, e.Name())))
+		}
+	}
+	return err
 }
 
 func (d *disk) close() error {

@@ -161,7 +161,8 @@ func (t *trial) next() *run {
 }
 
 // columns are what tests try, by the words of testenv.Tried.
-var columns = []string{"programs", "operations", "faults", "kills", "inputs", "histories", "slices", "reductions"}
+var columns = []string{"programs", "operations", "faults", "kills", "inputs", "commands", "histories", "slices",
+	"reductions"}
 
 // report prints the table, and tells whether all is well.
 func (t *trial) report() error {

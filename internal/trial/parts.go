@@ -66,6 +66,7 @@ func parts() []*part {
 		{name: "crashes", share: 3, env: []string{"WARPMAP_LONG=1"}, turns: []turn{
 			{dir: "cmd/warpmap", tests: "^TestKilledAtEachCall$"},
 			{dir: "cmd/warpmap", tests: "^TestEachCallOnFilesFails$"},
+			{dir: "internal/keyspace", tests: "^TestKilledAtEachCall$"},
 			{dir: "cmd/warpmap", tests: "^Test(LaunchMemberKilled|ServeKilled|KeysSurviveKill)$"},
 		}},
 		{name: "servers", share: 2, env: []string{"WARPMAP_LONG=1"}, turns: []turn{
@@ -76,6 +77,8 @@ func parts() []*part {
 		{name: "model", share: 4, env: []string{"WARPMAP_MODEL=1"}, turns: histories},
 		{name: "aging", share: 2, env: []string{"WARPMAP_LONG=1"}, turns: []turn{
 			{dir: "internal/bench/library", tests: "^TestAging$/^DEVICE$"},
+			{dir: "cache", tests: "^TestAging$/^DEVICE$"},
+			{dir: "cuckoo", tests: "^TestAging$/^DEVICE$"},
 		}},
 		{name: "fuzzers", share: 3, turns: fuzzers()},
 	}
@@ -94,6 +97,8 @@ var histories = []turn{
 	{dir: "gph", tests: "^TestMovesUnderStress$"},
 	{dir: "table/text", tests: "^TestUnderStress$"},
 	{dir: "cuckoo", tests: "^TestUnderStress$"},
+	{dir: "cache", tests: "^Test(Stress|Histories)$"},
+	{dir: "sketch", tests: "^TestStress(|Counts|Top)$"},
 	{dir: "internal/frame", tests: "^TestPartitionUnderStress$"},
 }
 
