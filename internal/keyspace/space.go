@@ -85,6 +85,9 @@ func Open(o Options) (*Space, error) {
 		}
 		if o.Sync != NoLog {
 			s.workers.Go(func() { s.disk.flush(s.stop) })
+			if o.Sync >= SyncEverySecond {
+				s.workers.Go(func() { s.disk.syncEverySecond(s.stop) })
+			}
 		}
 	}
 	s.workers.Go(s.sweeping)
