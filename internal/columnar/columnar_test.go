@@ -674,3 +674,23 @@ func TestParse(t *testing.T) {
 		}
 	}
 }
+
+// Buffers that share bytes are refused: a message would take many times its size.
+func TestSharedBuffers(t *testing.T) {
+	columns, err := Parse("a:int64,b:int64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const rows = 100
+	for _, second := range []int64{8 * rows, 4 * rows, 0} {
+		var l layout
+		l.column(rows, 0)
+		l.column(rows, 0)
+		l.buffers = [][2]int64{{0, 0}, {0, 8 * rows}, {0, 0}, {second, 8 * rows}}
+		l.size = int(second) + 8*rows
+		_, err := Decode(l.header(rows), make([]byte, l.size), columns, rows)
+		if (err == nil) != (second == 8*rows) {
+			t.Errorf("a second buffer at %d: %v", second, err)
+		}
+	}
+}
