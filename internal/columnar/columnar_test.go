@@ -694,3 +694,24 @@ func TestSharedBuffers(t *testing.T) {
 		}
 	}
 }
+
+// A schema that a table has is one that its file can have: a file that is written can be read.
+func TestLongTimeZone(t *testing.T) {
+	for n, want := range map[int]bool{mostName: true, mostName + 1: false} {
+		zone := strings.Repeat("z", n)
+		if _, err := Parse("a:timestamp[us," + zone + "]"); (err == nil) != want {
+			t.Errorf("a zone of %d bytes: %v", n, err)
+		}
+		columns := []Column{{"a", arrow.PrimitiveTypes.Int64, false}, {"b", &arrow.TimestampType{TimeZone: zone}, false}}
+		if _, err := Split("t", columns, []string{"a"}, nil); (err == nil) != want {
+			t.Errorf("a column with a zone of %d bytes: %v", n, err)
+		}
+		header, err := EncodeSchema(ArrowSchema(columns, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := DecodeSchema(header); (err == nil) != want {
+			t.Errorf("a file with a zone of %d bytes: %v", n, err)
+		}
+	}
+}
