@@ -403,3 +403,28 @@ func TestWaitingIsNotIdle(t *testing.T) {
 		code(t, fmt.Sprintf("with %d batches at work", work), c.wait(context.Background(), done), want)
 	}
 }
+
+// Strangers who hold connections and make no call, or none with the token, lose them; who said it once keeps it.
+func TestStrangersGo(t *testing.T) {
+	s := start(t, Options{Clients: 3, Token: "open sesame", Timeout: 300 * time.Millisecond})
+	ctx := metadata.AppendToOutgoingContext(context.Background(), "authorization", "Bearer open sesame")
+	known := s.client()
+	schema := func(c wire.Client) error { _, err := c.GetSchema(ctx, path("t")); return err }
+	code(t, "the first", schema(known), codes.NotFound)
+	stranger := s.client()
+	_, err := act(stranger, "stats", "")
+	code(t, "a stranger", err, codes.Unauthenticated)
+	quiet, err := grpc.NewClient("unix:"+s.socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer quiet.Close()
+	quiet.Connect()
+	eventually(t, "two are closed", func() bool { return s.metrics.expired.Load() == 2 })
+	time.Sleep(2 * s.o.Timeout)
+	code(t, "the first again", schema(known), codes.NotFound)
+	if n := s.metrics.connections.Load(); n < 3 || s.metrics.expired.Load() < 2 {
+		t.Errorf("%d connections", n)
+	}
+	code(t, "another", schema(s.client()), codes.NotFound)
+}

@@ -293,6 +293,7 @@ func (c *call) now() int64 { return max(1, int64(time.Since(c.begun))) }
 // do runs a call's work, and gives it up where its client stalls, or the server ends: the work's sends and receives
 // return when the call has returned, and so does the work then.
 func (s *Server) do(ctx context.Context, method string, work func(c *call) error) error {
+	introduced(ctx)
 	c := &call{s: s, begun: time.Now()}
 	s.metrics.calls.Add(1)
 	s.metrics.open.Add(1)
