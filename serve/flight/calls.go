@@ -82,6 +82,7 @@ func (s *Server) begin(c *call, from stream, columns func(*entry, command) ([]co
 			to = d.FlightDescriptor
 		}
 		if release(d.DataBody); len(d.DataHeader) == 0 {
+			c.work.Store(0) // nothing of it is answered
 			continue
 		}
 		if cmd, err = described(to); err != nil {
@@ -99,7 +100,7 @@ func (s *Server) begin(c *call, from stream, columns func(*entry, command) ([]co
 			return nil, cmd, nil, input(err)
 		}
 		order, err := e.Schema().Match(want, got)
-		c.work.Store(0) // of what came before the schema
+		c.work.Store(0)
 		return e, cmd, &incoming{got, order, s.o.Rows}, err
 	}
 }

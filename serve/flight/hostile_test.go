@@ -428,3 +428,19 @@ func TestStrangersGo(t *testing.T) {
 	}
 	code(t, "another", schema(s.client()), codes.NotFound)
 }
+
+// Messages without anything before the schema do not keep a call from being idle.
+func TestEmptyMessagesAreIdle(t *testing.T) {
+	s := start(t, Options{Timeout: 200 * time.Millisecond, Idle: 200 * time.Millisecond})
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	x, err := s.client().DoExchange(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		x.Send(&wire.FlightData{AppMetadata: []byte("x")})
+	}
+	_, err = x.Recv()
+	code(t, "a call of empty messages", err, codes.DeadlineExceeded, "sent nothing")
+}
