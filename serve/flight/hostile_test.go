@@ -444,3 +444,33 @@ func TestEmptyMessagesAreIdle(t *testing.T) {
 	_, err = x.Recv()
 	code(t, "a call of empty messages", err, codes.DeadlineExceeded, "sent nothing")
 }
+
+// Calls that are cancelled while they wait for others stay calls: there are no more than may be at once.
+func TestCancelledCallsAreBounded(t *testing.T) {
+	s := start(t, Options{Streams: 2})
+	c := s.client()
+	filled(t, s, c, 10)
+	e, err := s.tables.get("t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	held, free, done := make(chan bool), make(chan bool), make(chan error, 1)
+	go func() {
+		done <- e.Export(context.Background(), 0, 1, func(columnar.Frame) error { close(held); <-free; return nil })
+	}()
+	<-held // writes wait
+	for range 10 {
+		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+		put(ctx, c, path("t"), record(map[string][]int64{"id": {1}, "n": {1}}, "id", "n"))
+		cancel()
+	}
+	if n := s.metrics.open.Load(); n != 2 {
+		t.Errorf("%d calls are open, of which 2 wait", n)
+	}
+	close(free)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "all calls end", func() bool { return s.metrics.open.Load() == 0 })
+	serves(t, c)
+}

@@ -319,7 +319,8 @@ func (c *call) wait(ctx context.Context, done <-chan error) error {
 		select {
 		case err := <-done:
 			return err
-		case <-ctx.Done():
+		case <-ctx.Done(): // sends and receives return; what waits for others still is the client's
+			<-done
 			return ctx.Err()
 		case <-ending:
 			ending, last = nil, time.After(lastWords)
