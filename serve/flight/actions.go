@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	wire "github.com/apache/arrow-go/v18/arrow/flight"
@@ -83,7 +84,9 @@ func (s *Server) stats(_ context.Context, o order) (results [][]byte, err error)
 	}
 	for _, e := range all {
 		st, err := e.Stats()
-		if err != nil {
+		if o.Table == "" && errors.Is(err, table.ErrClosed) {
+			continue // it was dropped meanwhile
+		} else if err != nil {
 			return nil, err
 		}
 		results = append(results, st.JSON())

@@ -14,6 +14,7 @@ import (
 
 	"github.com/warpmap/warpmap/internal/columnar"
 	"github.com/warpmap/warpmap/internal/crash"
+	"github.com/warpmap/warpmap/table"
 )
 
 // command is what a descriptor's command, or a ticket, says in JSON.
@@ -361,7 +362,9 @@ func (s *Server) ListFlights(_ *wire.Criteria, x wire.FlightService_ListFlightsS
 	return s.do(x.Context(), "ListFlights", func(c *call) error {
 		for _, e := range s.tables.list() {
 			info, err := s.info(e, command{Parts: 1})
-			if err != nil {
+			if errors.Is(err, table.ErrClosed) {
+				continue // it was dropped meanwhile
+			} else if err != nil {
 				return err
 			}
 			if err := c.send(func() error { return x.Send(info) }); err != nil {

@@ -474,3 +474,38 @@ func TestCancelledCallsAreBounded(t *testing.T) {
 	eventually(t, "all calls end", func() bool { return s.metrics.open.Load() == 0 })
 	serves(t, c)
 }
+
+// Who lists all tables is not told of one that is dropped meanwhile.
+func TestListWhileOthersDrop(t *testing.T) {
+	s := start(t, Options{})
+	c, other := s.client(), s.client()
+	filled(t, s, c, 10)
+	e, err := s.tables.get("t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustAct(t, other, "create", `{"table":"u","columns":"id:int64,n:int64","keys":["id"]}`)
+	closed, err := s.tables.get("u")
+	if err == nil {
+		err = closed.Close() // as drop does, when the list is made already
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := mustAct(t, c, "stats", ""); len(got) != 1 {
+		t.Errorf("stats: %v", got)
+	}
+	x, err := c.ListFlights(context.Background(), &wire.Criteria{})
+	n := 0
+	for ; err == nil; n++ {
+		_, err = x.Recv()
+	}
+	if !errors.Is(err, io.EOF) || n != 2 {
+		t.Errorf("%d flights, %v", n-1, err)
+	}
+	_, err = act(c, "stats", "u")
+	code(t, "the table itself", err, codes.NotFound)
+	if rows, err := e.Rows(); err != nil || rows != 10 {
+		t.Errorf("%d rows, %v", rows, err)
+	}
+}
