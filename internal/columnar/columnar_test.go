@@ -715,3 +715,48 @@ func TestLongTimeZone(t *testing.T) {
 		}
 	}
 }
+
+// Texts of equal keys of a batch take the room that was reserved for them, and no more.
+func TestEqualKeysStayInTheirRoom(t *testing.T) {
+	budget := &Budget{}
+	x := newTable(t, cpu(t), "id:int64,s:utf8,n:int32?", 1, Options{Budget: budget})
+	for round := range 3 {
+		var rows [][]string
+		for i := range 12 {
+			n := strconv.Itoa(i)
+			if i%4 == 0 {
+				n = null
+			}
+			rows = append(rows, []string{strconv.Itoa(10*round + i/3), strings.Repeat("x", 500_000+i), n})
+		}
+		if r, err := x.Put(Insert, batchOf(t, x.schema.All(), rows)); err != nil || *r.Added != 4 {
+			t.Fatalf("%+v, %v", r, err)
+		}
+	}
+	texts := &x.rows.cells[0]
+	size, live := int64(0), int64(0)
+	for _, c := range texts.chunks {
+		size += int64(cap(c))
+	}
+	for i := range 30 {
+		f, _, err := x.Find(batchOf(t, x.schema.Keys, [][]string{{strconv.Itoa(i)}}), 0, 1<<30, Make)
+		if err != nil {
+			t.Fatal(err)
+		}
+		row := cellsOf(t, x.schema.Reply(), f)[0]
+		if found := row[2] == "true"; found != (i%10 < 4) {
+			t.Fatalf("key %d: found %v", i, found)
+		} else if !found {
+			continue
+		}
+		live += int64(len(row[0]))
+		at, n := len(row[0])-500_000, row[1]
+		if at/3 != i%10 || n == null != (at%4 == 0) || n != null && n != strconv.Itoa(at) {
+			t.Errorf("key %d has the text of row %d and the number %s", i, at, n)
+		}
+	}
+	if size != texts.room || live != texts.live {
+		t.Errorf("the texts take %d bytes, %d of them alive, and %d and %d are counted", size, live, texts.room,
+			texts.live)
+	}
+}

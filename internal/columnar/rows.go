@@ -209,6 +209,20 @@ func (r *rows) write(to []int64, b Batch, positions []int) {
 	}
 }
 
+// swap gives each of two rows what the other has.
+func (r *rows) swap(a, b int64) {
+	var kept [mostWidth]byte
+	for i := range r.cells {
+		c := &r.cells[i]
+		n := copy(kept[:], c.at(a))
+		copy(c.at(a), c.at(b))
+		copy(c.at(b), kept[:n])
+		was := c.null(a)
+		c.set(a, !c.null(b))
+		c.set(b, !was)
+	}
+}
+
 // writeText gives a row a text, where the old one was if it fits there, else at the end of the last chunk.
 func (c *cells) writeText(row int64, t []byte) {
 	at := as[int64](c.at(row))
