@@ -760,3 +760,29 @@ func TestEqualKeysStayInTheirRoom(t *testing.T) {
 			texts.live)
 	}
 }
+
+// A table that was within a bound is so when it is read again, whatever the sizes of its texts.
+func TestReadAgainWithinTheBound(t *testing.T) {
+	devices := cpu(t)
+	for _, size := range []int{700, 300_000, 600_000, 1_400_000, 2_200_000} {
+		x := newTable(t, devices, "id:int64,s:utf8", 1, Options{Budget: &Budget{}})
+		var rows [][]string
+		for i := range 20_000_000 / size {
+			rows = append(rows, []string{strconv.Itoa(i), strings.Repeat("x", size)})
+		}
+		if _, err := x.Put(Insert, batchOf(t, x.schema.All(), rows)); err != nil {
+			t.Fatal(err)
+		}
+		var file bytes.Buffer
+		if err := x.Save(context.Background(), &file); err != nil {
+			t.Fatal(err)
+		}
+		most := x.options.Budget.Used()
+		most += most/8 + chunkBytes
+		y, err := Load(context.Background(), &file, devices, Options{Budget: &Budget{Most: most}})
+		if err != nil {
+			t.Fatalf("texts of %d bytes: %v", size, err)
+		}
+		y.Close()
+	}
+}

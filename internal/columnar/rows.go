@@ -32,7 +32,7 @@ func (b *Budget) take(n int64) error {
 	return nil
 }
 
-// Segments of columns have so many rows, and chunks of texts so many bytes, or one text that is longer.
+// Segments of columns have so many rows, and chunks of texts so many bytes, or as many as come at once.
 const (
 	segmentRows = 1 << 12
 	chunkBytes  = 4 << 20
@@ -159,7 +159,7 @@ func (r *rows) reserve(b Batch) error {
 			r.compact(c)
 		}
 		if n := len(b.Columns[i].textBytes(0, b.Rows)); n > c.left() {
-			n = max(n, chunkBytes)
+			n = chunkFor(n)
 			if err := r.budget.take(int64(n)); err != nil {
 				return err
 			}
@@ -168,6 +168,15 @@ func (r *rows) reserve(b Batch) error {
 		}
 	}
 	return nil
+}
+
+// chunkFor is the size of a chunk that so many bytes open. Many bytes have one of their own: those that come next would
+// not fit behind them, and a table that was read again, in batches of a MiB, would take more than it did.
+func chunkFor(n int) int {
+	if n > chunkBytes/8 {
+		return n
+	}
+	return chunkBytes
 }
 
 // left is how many bytes the last chunk has room for.
@@ -258,7 +267,7 @@ func (r *rows) compact(c *cells) {
 		at := as[int64](c.at(row))
 		t := old.textAt(at[0], at[1])
 		if at[0], at[1] = 0, 0; len(t) > c.left() {
-			c.open(max(chunkBytes, len(t)))
+			c.open(chunkFor(len(t)))
 		}
 		c.writeText(row, t)
 	}
