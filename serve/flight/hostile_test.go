@@ -509,3 +509,18 @@ func TestListWhileOthersDrop(t *testing.T) {
 		t.Errorf("%d rows, %v", rows, err)
 	}
 }
+
+// An error says once what it is.
+func TestErrorsSayItOnce(t *testing.T) {
+	s := start(t, Options{})
+	c := s.client()
+	filled(t, s, c, 10)
+	_, err := act(c, "create", `{"table":"t","columns":"id:int64","keys":["id"]}`)
+	if want := `there is a table "t"`; status.Code(err) != codes.AlreadyExists || status.Convert(err).Message() != want {
+		t.Errorf("create: %v", err)
+	}
+	_, err = put(context.Background(), c, path("none"), record(map[string][]int64{"id": {1}}, "id"))
+	if want := `no table "none"`; status.Code(err) != codes.NotFound || status.Convert(err).Message() != want {
+		t.Errorf("put: %v", err)
+	}
+}

@@ -379,8 +379,8 @@ func statusOf(err error) error {
 	if err == nil {
 		return nil
 	}
-	if _, is := status.FromError(err); is {
-		return err
+	if own := (interface{ GRPCStatus() *status.Status })(nil); errors.As(err, &own) {
+		return own.GRPCStatus().Err() // without what is around it, which would say "rpc error" within another
 	}
 	var (
 		schema *columnar.SchemaError
