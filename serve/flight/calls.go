@@ -215,7 +215,12 @@ func (s *Server) lookUp(c *call, from <-chan received, e *entry, in *incoming, t
 			return err
 		}
 		for at, first := 0, true; at < b.Rows || first; first = false {
-			f, next, err := e.Find(b, at, int64(s.o.Message)/8*7, alloc)
+			var f columnar.Frame
+			next := 0
+			err := s.tables.on(&e, func(e *entry) (err error) {
+				f, next, err = e.Find(b, at, int64(s.o.Message)/8*7, alloc)
+				return err
+			})
 			if err != nil {
 				return err
 			}
@@ -262,7 +267,11 @@ func (s *Server) DoPut(x wire.FlightService_DoPutServer) error {
 			if err != nil {
 				return err
 			}
-			result, err := e.Put(mode, b)
+			var result columnar.Result
+			err = s.tables.on(&e, func(e *entry) (err error) {
+				result, err = e.Put(mode, b)
+				return err
+			})
 			release(r.data.DataBody)
 			if err != nil && result.Refused == nil {
 				return err
@@ -307,7 +316,7 @@ func (s *Server) DoGet(ticket *wire.Ticket, x wire.FlightService_DoGetServer) er
 		var frames []columnar.Frame
 		kept := int64(0)
 		defer func() { s.exports.Add(-kept) }()
-		err = e.Export(x.Context(), cmd.Part, cmd.Parts, func(f columnar.Frame) error {
+		keep := func(f columnar.Frame) error {
 			n := int64(len(f.Body) + len(f.Header))
 			kept += n
 			if all := s.exports.Add(n); all > s.o.Exports {
@@ -316,7 +325,8 @@ func (s *Server) DoGet(ticket *wire.Ticket, x wire.FlightService_DoGetServer) er
 			}
 			frames = append(frames, f)
 			return nil
-		})
+		}
+		err = s.tables.on(&e, func(e *entry) error { return e.Export(x.Context(), cmd.Part, cmd.Parts, keep) })
 		if err != nil {
 			return err
 		}

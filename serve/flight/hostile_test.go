@@ -524,3 +524,49 @@ func TestErrorsSayItOnce(t *testing.T) {
 		t.Errorf("put: %v", err)
 	}
 }
+
+// Calls that are open when a table's snapshot is loaded go on with what was loaded, and end where it was dropped.
+func TestLoadBesideOpenCalls(t *testing.T) {
+	s := start(t, Options{Folder: t.TempDir()})
+	c, ctx := s.client(), context.Background()
+	filled(t, s, c, 10)
+	mustAct(t, c, "save", "t")
+	keys := record(map[string][]int64{"id": {2}}, "id")
+	rows := record(map[string][]int64{"id": {2}, "n": {7}}, "id", "n")
+	x, err := c.DoExchange(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	find := wire.NewRecordWriter(x, ipc.WithSchema(keys.Schema()))
+	find.SetFlightDescriptor(path("t"))
+	p, err := c.DoPut(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := wire.NewRecordWriter(p, ipc.WithSchema(rows.Schema()))
+	write.SetFlightDescriptor(path("t"))
+	read := func() (err error) {
+		if err = find.Write(keys); err == nil {
+			var d *wire.FlightData
+			for d, err = x.Recv(); err == nil && columnar.IsSchema(d.DataHeader); {
+				d, err = x.Recv()
+			}
+		}
+		return err
+	}
+	for round := range 3 {
+		if err := read(); err != nil {
+			t.Fatalf("round %d: a look-up: %v", round, err)
+		}
+		if err := write.Write(rows); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Recv(); err != nil {
+			t.Fatalf("round %d: a write: %v", round, err)
+		}
+		mustAct(t, c, "load", "t")
+		serves(t, c) // what was written is gone
+	}
+	mustAct(t, c, "drop", "t")
+	code(t, "a look-up then", read(), codes.NotFound, `"t" was dropped`)
+}
