@@ -3,7 +3,6 @@ package flight
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -32,9 +31,7 @@ func parseOrder(text []byte) (o order, err error) {
 		o.Table = string(text)
 		return o, nil
 	}
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&o); err != nil {
+	if err := parse(text, &o); err != nil {
 		return o, input(fmt.Errorf("no body of an action: %w", err))
 	}
 	if o.Capacity < 0 || o.Capacity > mostCapacity {

@@ -28,14 +28,25 @@ type command struct {
 // mostParts bounds the parts of an export.
 const mostParts = 1 << 16
 
+// parse reads JSON, and nothing behind it.
+func parse(text []byte, to any) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(to); err != nil {
+		return err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("there is more behind it")
+	}
+	return nil
+}
+
 // parseCommand reads a command: JSON, or a table's name alone.
 func parseCommand(text []byte) (c command, err error) {
 	if !bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) {
 		c.Table = string(text)
 	} else {
-		d := json.NewDecoder(bytes.NewReader(text))
-		d.DisallowUnknownFields()
-		if err := d.Decode(&c); err != nil {
+		if err := parse(text, &c); err != nil {
 			return c, input(fmt.Errorf("no command: %w", err))
 		}
 	}
