@@ -674,3 +674,115 @@ func TestParse(t *testing.T) {
 		}
 	}
 }
+
+// Buffers that share bytes are refused: a message would take many times its size.
+func TestSharedBuffers(t *testing.T) {
+	columns, err := Parse("a:int64,b:int64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const rows = 100
+	for _, second := range []int64{8 * rows, 4 * rows, 0} {
+		var l layout
+		l.column(rows, 0)
+		l.column(rows, 0)
+		l.buffers = [][2]int64{{0, 0}, {0, 8 * rows}, {0, 0}, {second, 8 * rows}}
+		l.size = int(second) + 8*rows
+		_, err := Decode(l.header(rows), make([]byte, l.size), columns, rows)
+		if (err == nil) != (second == 8*rows) {
+			t.Errorf("a second buffer at %d: %v", second, err)
+		}
+	}
+}
+
+// A schema that a table has is one that its file can have: a file that is written can be read.
+func TestLongTimeZone(t *testing.T) {
+	for n, want := range map[int]bool{mostName: true, mostName + 1: false} {
+		zone := strings.Repeat("z", n)
+		if _, err := Parse("a:timestamp[us," + zone + "]"); (err == nil) != want {
+			t.Errorf("a zone of %d bytes: %v", n, err)
+		}
+		columns := []Column{{"a", arrow.PrimitiveTypes.Int64, false}, {"b", &arrow.TimestampType{TimeZone: zone}, false}}
+		if _, err := Split("t", columns, []string{"a"}, nil); (err == nil) != want {
+			t.Errorf("a column with a zone of %d bytes: %v", n, err)
+		}
+		header, err := EncodeSchema(ArrowSchema(columns, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := DecodeSchema(header); (err == nil) != want {
+			t.Errorf("a file with a zone of %d bytes: %v", n, err)
+		}
+	}
+}
+
+// Texts of equal keys of a batch take the room that was reserved for them, and no more.
+func TestEqualKeysStayInTheirRoom(t *testing.T) {
+	budget := &Budget{}
+	x := newTable(t, cpu(t), "id:int64,s:utf8,n:int32?", 1, Options{Budget: budget})
+	for round := range 3 {
+		var rows [][]string
+		for i := range 12 {
+			n := strconv.Itoa(i)
+			if i%4 == 0 {
+				n = null
+			}
+			rows = append(rows, []string{strconv.Itoa(10*round + i/3), strings.Repeat("x", 500_000+i), n})
+		}
+		if r, err := x.Put(Insert, batchOf(t, x.schema.All(), rows)); err != nil || *r.Added != 4 {
+			t.Fatalf("%+v, %v", r, err)
+		}
+	}
+	texts := &x.rows.cells[0]
+	size, live := int64(0), int64(0)
+	for _, c := range texts.chunks {
+		size += int64(cap(c))
+	}
+	for i := range 30 {
+		f, _, err := x.Find(batchOf(t, x.schema.Keys, [][]string{{strconv.Itoa(i)}}), 0, 1<<30, Make)
+		if err != nil {
+			t.Fatal(err)
+		}
+		row := cellsOf(t, x.schema.Reply(), f)[0]
+		if found := row[2] == "true"; found != (i%10 < 4) {
+			t.Fatalf("key %d: found %v", i, found)
+		} else if !found {
+			continue
+		}
+		live += int64(len(row[0]))
+		at, n := len(row[0])-500_000, row[1]
+		if at/3 != i%10 || n == null != (at%4 == 0) || n != null && n != strconv.Itoa(at) {
+			t.Errorf("key %d has the text of row %d and the number %s", i, at, n)
+		}
+	}
+	if size != texts.room || live != texts.live {
+		t.Errorf("the texts take %d bytes, %d of them alive, and %d and %d are counted", size, live, texts.room,
+			texts.live)
+	}
+}
+
+// A table that was within a bound is so when it is read again, whatever the sizes of its texts.
+func TestReadAgainWithinTheBound(t *testing.T) {
+	devices := cpu(t)
+	for _, size := range []int{700, 300_000, 600_000, 1_400_000, 2_200_000} {
+		x := newTable(t, devices, "id:int64,s:utf8", 1, Options{Budget: &Budget{}})
+		var rows [][]string
+		for i := range 20_000_000 / size {
+			rows = append(rows, []string{strconv.Itoa(i), strings.Repeat("x", size)})
+		}
+		if _, err := x.Put(Insert, batchOf(t, x.schema.All(), rows)); err != nil {
+			t.Fatal(err)
+		}
+		var file bytes.Buffer
+		if err := x.Save(context.Background(), &file); err != nil {
+			t.Fatal(err)
+		}
+		most := x.options.Budget.Used()
+		most += most/8 + chunkBytes
+		y, err := Load(context.Background(), &file, devices, Options{Budget: &Budget{Most: most}})
+		if err != nil {
+			t.Fatalf("texts of %d bytes: %v", size, err)
+		}
+		y.Close()
+	}
+}

@@ -259,6 +259,7 @@ type decoder struct {
 	rows           int
 	node, buffer   flatbuffers.UOffsetT
 	nodes, buffers int
+	used           int64 // bytes of buffers: those that share bytes would make much of little
 }
 
 // next is the next buffer.
@@ -270,6 +271,10 @@ func (d *decoder) next() ([]byte, error) {
 	d.buffer, d.buffers = d.buffer+16, d.buffers-1
 	if at < 0 || n < 0 || at > int64(len(d.body)) || n > int64(len(d.body))-at {
 		return nil, fmt.Errorf("a buffer of %d bytes at %d, in a body of %d", n, at, len(d.body))
+	}
+	if d.used += n; d.used > int64(len(d.body)) {
+		return nil, fmt.Errorf("the buffers have %d bytes and more, in a body of %d: want each byte in one of them",
+			d.used, len(d.body))
 	}
 	b := d.body[at : at+n : at+n]
 	if n > 0 && !aligned(b) {

@@ -32,7 +32,7 @@ func (b *Budget) take(n int64) error {
 	return nil
 }
 
-// Segments of columns have so many rows, and chunks of texts so many bytes, or one text that is longer.
+// Segments of columns have so many rows, and chunks of texts so many bytes, or as many as come at once.
 const (
 	segmentRows = 1 << 12
 	chunkBytes  = 4 << 20
@@ -159,7 +159,7 @@ func (r *rows) reserve(b Batch) error {
 			r.compact(c)
 		}
 		if n := len(b.Columns[i].textBytes(0, b.Rows)); n > c.left() {
-			n = max(n, chunkBytes)
+			n = chunkFor(n)
 			if err := r.budget.take(int64(n)); err != nil {
 				return err
 			}
@@ -168,6 +168,15 @@ func (r *rows) reserve(b Batch) error {
 		}
 	}
 	return nil
+}
+
+// chunkFor is the size of a chunk that so many bytes open. Many bytes have one of their own: those that come next would
+// not fit behind them, and a table that was read again, in batches of a MiB, would take more than it did.
+func chunkFor(n int) int {
+	if n > chunkBytes/8 {
+		return n
+	}
+	return chunkBytes
 }
 
 // left is how many bytes the last chunk has room for.
@@ -209,6 +218,20 @@ func (r *rows) write(to []int64, b Batch, positions []int) {
 	}
 }
 
+// swap gives each of two rows what the other has.
+func (r *rows) swap(a, b int64) {
+	var kept [mostWidth]byte
+	for i := range r.cells {
+		c := &r.cells[i]
+		n := copy(kept[:], c.at(a))
+		copy(c.at(a), c.at(b))
+		copy(c.at(b), kept[:n])
+		was := c.null(a)
+		c.set(a, !c.null(b))
+		c.set(b, !was)
+	}
+}
+
 // writeText gives a row a text, where the old one was if it fits there, else at the end of the last chunk.
 func (c *cells) writeText(row int64, t []byte) {
 	at := as[int64](c.at(row))
@@ -244,7 +267,7 @@ func (r *rows) compact(c *cells) {
 		at := as[int64](c.at(row))
 		t := old.textAt(at[0], at[1])
 		if at[0], at[1] = 0, 0; len(t) > c.left() {
-			c.open(max(chunkBytes, len(t)))
+			c.open(chunkFor(len(t)))
 		}
 		c.writeText(row, t)
 	}

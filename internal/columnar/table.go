@@ -369,33 +369,41 @@ func (t *Table) putRows(mode Mode, k keys, b Batch, how []combiner, r Result) (R
 		}
 	}
 	r.Added = countTrue(added)
-	again, err := t.again(k, fresh, taken, added, full, &r)
+	again, spare, err := t.again(k, fresh, taken, added, full, &r)
 	if err != nil {
 		return r, err
 	}
 	for i, is := range found {
-		if row, late := again[i]; late {
-			numbers[i], is = row, true
+		two, late := again[i]
+		if late {
+			numbers[i], is = two.row, true
 		}
 		switch {
 		case !is || mode == InsertNew:
+		case late && how == nil:
+			t.rows.swap(two.row, two.spare) // texts are not written twice: there is no room for that
 		case how != nil:
 			t.rows.combine(numbers[i], b, i, how)
 		default:
 			t.rows.write(numbers[i:i+1], b, []int{i})
 		}
 	}
+	t.rows.drop(spare...)
 	if full != nil {
 		return r, &table.FullError{Positions: r.Refused, Capacity: full.Capacity, Len: full.Len, Why: full.Why}
 	}
 	return r, nil
 }
 
-// again gives the rows of new keys that came twice in a batch, by their positions, and the rows of no key back.
+// lateRow is the row of a key that came before in a batch, and the spare one that has the values.
+type lateRow struct{ row, spare int64 }
+
+// again gives the rows of new keys that came twice in a batch, by their positions, and the spare rows of all that are
+// no key's.
 func (t *Table) again(k keys, fresh []int, taken []int64, added []bool, full *table.FullError, r *Result) (
-	late map[int]int64, err error) {
+	late map[int]lateRow, spare []int64, err error) {
 	var rest []int
-	var spare []int64
+	var own []int64 // the spare rows of these
 	for j, i := range fresh {
 		if added[j] {
 			continue
@@ -407,25 +415,24 @@ func (t *Table) again(k keys, fresh []int, taken []int64, added []bool, full *ta
 				continue
 			}
 		}
-		rest = append(rest, i)
+		rest, own = append(rest, i), append(own, taken[j])
 	}
 	if len(rest) > 0 {
 		keys, rows, found := k.pick(rest), make([]int64, len(rest)), make([]bool, len(rest))
 		if err := t.index.find(keys, bytesOf(rows), found); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		late = map[int]int64{}
+		late = map[int]lateRow{}
 		for j, i := range rest {
 			if found[j] {
-				late[i] = rows[j]
+				late[i] = lateRow{rows[j], own[j]}
 			} else {
 				r.Refused = append(r.Refused, i)
 			}
 		}
 	}
-	t.rows.drop(spare...)
 	slices.Sort(r.Refused)
-	return late, nil
+	return late, spare, nil
 }
 
 func (t *Table) deleteRows(k keys, r Result) (Result, error) {

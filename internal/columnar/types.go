@@ -50,7 +50,8 @@ func formOf(t arrow.DataType) (form, bool) {
 		arrow.FLOAT16, arrow.FLOAT32, arrow.FLOAT64, arrow.DATE32, arrow.DATE64, arrow.TIME32, arrow.TIME64,
 		arrow.TIMESTAMP, arrow.DURATION, arrow.DECIMAL128, arrow.FIXED_SIZE_BINARY:
 		bits := t.(arrow.FixedWidthDataType).BitWidth()
-		return form{fixed, bits / 8}, bits >= 8 && bits/8 <= mostWidth
+		ts, is := t.(*arrow.TimestampType)
+		return form{fixed, bits / 8}, bits >= 8 && bits/8 <= mostWidth && (!is || len(ts.TimeZone) <= mostName)
 	}
 	return form{}, false
 }
@@ -179,6 +180,8 @@ func parseType(name string) (arrow.DataType, error) {
 	}
 	unit := arrow.TimeUnit(at)
 	switch {
+	case base == "timestamp" && len(strings.TrimSpace(zone)) > mostName:
+		return nil, fmt.Errorf("a time zone of %d bytes: want %d at most", len(strings.TrimSpace(zone)), mostName)
 	case base == "timestamp":
 		return &arrow.TimestampType{Unit: unit, TimeZone: strings.TrimSpace(zone)}, nil
 	case base == "duration":

@@ -3,7 +3,7 @@ package flight
 import (
 	"bytes"
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 
 	wire "github.com/apache/arrow-go/v18/arrow/flight"
@@ -31,9 +31,7 @@ func parseOrder(text []byte) (o order, err error) {
 		o.Table = string(text)
 		return o, nil
 	}
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&o); err != nil {
+	if err := parse(text, &o); err != nil {
 		return o, input(fmt.Errorf("no body of an action: %w", err))
 	}
 	if o.Capacity < 0 || o.Capacity > mostCapacity {
@@ -83,7 +81,9 @@ func (s *Server) stats(_ context.Context, o order) (results [][]byte, err error)
 	}
 	for _, e := range all {
 		st, err := e.Stats()
-		if err != nil {
+		if o.Table == "" && errors.Is(err, table.ErrClosed) {
+			continue // it was dropped meanwhile
+		} else if err != nil {
 			return nil, err
 		}
 		results = append(results, st.JSON())

@@ -14,6 +14,7 @@ import (
 
 	"github.com/warpmap/warpmap/internal/columnar"
 	"github.com/warpmap/warpmap/internal/crash"
+	"github.com/warpmap/warpmap/table"
 )
 
 // command is what a descriptor's command, or a ticket, says in JSON.
@@ -27,14 +28,25 @@ type command struct {
 // mostParts bounds the parts of an export.
 const mostParts = 1 << 16
 
+// parse reads JSON, and nothing behind it.
+func parse(text []byte, to any) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(to); err != nil {
+		return err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("there is more behind it")
+	}
+	return nil
+}
+
 // parseCommand reads a command: JSON, or a table's name alone.
 func parseCommand(text []byte) (c command, err error) {
 	if !bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) {
 		c.Table = string(text)
 	} else {
-		d := json.NewDecoder(bytes.NewReader(text))
-		d.DisallowUnknownFields()
-		if err := d.Decode(&c); err != nil {
+		if err := parse(text, &c); err != nil {
 			return c, input(fmt.Errorf("no command: %w", err))
 		}
 	}
@@ -82,6 +94,7 @@ func (s *Server) begin(c *call, from stream, columns func(*entry, command) ([]co
 			to = d.FlightDescriptor
 		}
 		if release(d.DataBody); len(d.DataHeader) == 0 {
+			c.work.Store(0) // nothing of it is answered
 			continue
 		}
 		if cmd, err = described(to); err != nil {
@@ -99,7 +112,7 @@ func (s *Server) begin(c *call, from stream, columns func(*entry, command) ([]co
 			return nil, cmd, nil, input(err)
 		}
 		order, err := e.Schema().Match(want, got)
-		c.work.Store(0) // of what came before the schema
+		c.work.Store(0)
 		return e, cmd, &incoming{got, order, s.o.Rows}, err
 	}
 }
@@ -213,7 +226,12 @@ func (s *Server) lookUp(c *call, from <-chan received, e *entry, in *incoming, t
 			return err
 		}
 		for at, first := 0, true; at < b.Rows || first; first = false {
-			f, next, err := e.Find(b, at, int64(s.o.Message)/8*7, alloc)
+			var f columnar.Frame
+			next := 0
+			err := s.tables.on(&e, func(e *entry) (err error) {
+				f, next, err = e.Find(b, at, int64(s.o.Message)/8*7, alloc)
+				return err
+			})
 			if err != nil {
 				return err
 			}
@@ -260,7 +278,11 @@ func (s *Server) DoPut(x wire.FlightService_DoPutServer) error {
 			if err != nil {
 				return err
 			}
-			result, err := e.Put(mode, b)
+			var result columnar.Result
+			err = s.tables.on(&e, func(e *entry) (err error) {
+				result, err = e.Put(mode, b)
+				return err
+			})
 			release(r.data.DataBody)
 			if err != nil && result.Refused == nil {
 				return err
@@ -305,7 +327,7 @@ func (s *Server) DoGet(ticket *wire.Ticket, x wire.FlightService_DoGetServer) er
 		var frames []columnar.Frame
 		kept := int64(0)
 		defer func() { s.exports.Add(-kept) }()
-		err = e.Export(x.Context(), cmd.Part, cmd.Parts, func(f columnar.Frame) error {
+		keep := func(f columnar.Frame) error {
 			n := int64(len(f.Body) + len(f.Header))
 			kept += n
 			if all := s.exports.Add(n); all > s.o.Exports {
@@ -314,7 +336,8 @@ func (s *Server) DoGet(ticket *wire.Ticket, x wire.FlightService_DoGetServer) er
 			}
 			frames = append(frames, f)
 			return nil
-		})
+		}
+		err = s.tables.on(&e, func(e *entry) error { return e.Export(x.Context(), cmd.Part, cmd.Parts, keep) })
 		if err != nil {
 			return err
 		}
@@ -360,7 +383,9 @@ func (s *Server) ListFlights(_ *wire.Criteria, x wire.FlightService_ListFlightsS
 	return s.do(x.Context(), "ListFlights", func(c *call) error {
 		for _, e := range s.tables.list() {
 			info, err := s.info(e, command{Parts: 1})
-			if err != nil {
+			if errors.Is(err, table.ErrClosed) {
+				continue // it was dropped meanwhile
+			} else if err != nil {
 				return err
 			}
 			if err := c.send(func() error { return x.Send(info) }); err != nil {

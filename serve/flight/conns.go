@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
@@ -25,7 +26,15 @@ func (b *bounded) Accept() (net.Conn, error) {
 		select {
 		case b.places <- struct{}{}:
 			b.s.metrics.connections.Add(1)
-			return &place{Conn: c, leave: sync.OnceFunc(func() { <-b.places })}, nil
+			p := &place{Conn: c, leave: sync.OnceFunc(func() { <-b.places })}
+			if b.s.o.Token != "" {
+				p.known = time.AfterFunc(b.s.o.Timeout, func() {
+					b.s.metrics.expired.Add(1)
+					p.leave()
+					c.Close()
+				})
+			}
+			return p, nil
 		default:
 			b.s.metrics.refused.Add(1)
 			c.Close()
@@ -33,14 +42,17 @@ func (b *bounded) Accept() (net.Conn, error) {
 	}
 }
 
-// place is a connection that gives its place back.
+// place is a connection that gives its place back. That of a stranger, who says no token, is closed after a while.
 type place struct {
 	net.Conn
 	leave func()
+	known *time.Timer // nil: there is no token; the first call that has it stops it
 }
 
 func (p *place) Close() error {
-	p.leave()
+	if p.leave(); p.known != nil {
+		p.known.Stop()
+	}
 	return p.Conn.Close()
 }
 
@@ -70,9 +82,24 @@ func (reach) OverrideServerName(string) error         { return nil }
 // hangUp closes a call's connection. gRPC has no other way to be rid of replies that a client does not take: the end of
 // a call waits behind them.
 func hangUp(ctx context.Context) {
+	if c := connection(ctx); c != nil {
+		c.Close()
+	}
+}
+
+// introduced keeps a call's connection, which has said the token.
+func introduced(ctx context.Context) {
+	if p, is := connection(ctx).(*place); is && p.known != nil {
+		p.known.Stop()
+	}
+}
+
+// connection is that of a call.
+func connection(ctx context.Context) net.Conn {
 	if p, is := peer.FromContext(ctx); is {
 		if r, is := p.AuthInfo.(reached); is {
-			r.conn.Close()
+			return r.conn
 		}
 	}
+	return nil
 }

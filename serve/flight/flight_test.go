@@ -350,6 +350,7 @@ func TestWrongCalls(t *testing.T) {
 		`{"table":"x","columns":"id:int64","keys":["id"],"capacity":-1}`:            codes.InvalidArgument,
 		`{"table":"x","columns":"id:int64?,n:int64","keys":["id"],"values":["no"]}`: codes.InvalidArgument,
 		`{`: codes.InvalidArgument,
+		`{"table":"x","columns":"id:int64","keys":["id"]} {"table":"y"}`: codes.InvalidArgument,
 	} {
 		_, err := act(c, "create", body)
 		code(t, body, err, want)

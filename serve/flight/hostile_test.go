@@ -403,3 +403,170 @@ func TestWaitingIsNotIdle(t *testing.T) {
 		code(t, fmt.Sprintf("with %d batches at work", work), c.wait(context.Background(), done), want)
 	}
 }
+
+// Strangers who hold connections and make no call, or none with the token, lose them; who said it once keeps it.
+func TestStrangersGo(t *testing.T) {
+	s := start(t, Options{Clients: 3, Token: "open sesame", Timeout: 300 * time.Millisecond})
+	ctx := metadata.AppendToOutgoingContext(context.Background(), "authorization", "Bearer open sesame")
+	known := s.client()
+	schema := func(c wire.Client) error { _, err := c.GetSchema(ctx, path("t")); return err }
+	code(t, "the first", schema(known), codes.NotFound)
+	stranger := s.client()
+	_, err := act(stranger, "stats", "")
+	code(t, "a stranger", err, codes.Unauthenticated)
+	quiet, err := grpc.NewClient("unix:"+s.socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer quiet.Close()
+	quiet.Connect()
+	eventually(t, "two are closed", func() bool { return s.metrics.expired.Load() == 2 })
+	time.Sleep(2 * s.o.Timeout)
+	code(t, "the first again", schema(known), codes.NotFound)
+	if n := s.metrics.connections.Load(); n < 3 || s.metrics.expired.Load() < 2 {
+		t.Errorf("%d connections", n)
+	}
+	code(t, "another", schema(s.client()), codes.NotFound)
+}
+
+// Messages without anything before the schema do not keep a call from being idle.
+func TestEmptyMessagesAreIdle(t *testing.T) {
+	s := start(t, Options{Timeout: 200 * time.Millisecond, Idle: 200 * time.Millisecond})
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	x, err := s.client().DoExchange(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		x.Send(&wire.FlightData{AppMetadata: []byte("x")})
+	}
+	_, err = x.Recv()
+	code(t, "a call of empty messages", err, codes.DeadlineExceeded, "sent nothing")
+}
+
+// Calls that are cancelled while they wait for others stay calls: there are no more than may be at once.
+func TestCancelledCallsAreBounded(t *testing.T) {
+	s := start(t, Options{Streams: 2})
+	c := s.client()
+	filled(t, s, c, 10)
+	e, err := s.tables.get("t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	held, free, done := make(chan bool), make(chan bool), make(chan error, 1)
+	go func() {
+		done <- e.Export(context.Background(), 0, 1, func(columnar.Frame) error { close(held); <-free; return nil })
+	}()
+	<-held // writes wait
+	for range 10 {
+		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+		put(ctx, c, path("t"), record(map[string][]int64{"id": {1}, "n": {1}}, "id", "n"))
+		cancel()
+	}
+	if n := s.metrics.open.Load(); n != 2 {
+		t.Errorf("%d calls are open, of which 2 wait", n)
+	}
+	close(free)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "all calls end", func() bool { return s.metrics.open.Load() == 0 })
+	serves(t, c)
+}
+
+// Who lists all tables is not told of one that is dropped meanwhile.
+func TestListWhileOthersDrop(t *testing.T) {
+	s := start(t, Options{})
+	c, other := s.client(), s.client()
+	filled(t, s, c, 10)
+	e, err := s.tables.get("t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustAct(t, other, "create", `{"table":"u","columns":"id:int64,n:int64","keys":["id"]}`)
+	closed, err := s.tables.get("u")
+	if err == nil {
+		err = closed.Close() // as drop does, when the list is made already
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := mustAct(t, c, "stats", ""); len(got) != 1 {
+		t.Errorf("stats: %v", got)
+	}
+	x, err := c.ListFlights(context.Background(), &wire.Criteria{})
+	n := 0
+	for ; err == nil; n++ {
+		_, err = x.Recv()
+	}
+	if !errors.Is(err, io.EOF) || n != 2 {
+		t.Errorf("%d flights, %v", n-1, err)
+	}
+	_, err = act(c, "stats", "u")
+	code(t, "the table itself", err, codes.NotFound)
+	if rows, err := e.Rows(); err != nil || rows != 10 {
+		t.Errorf("%d rows, %v", rows, err)
+	}
+}
+
+// An error says once what it is.
+func TestErrorsSayItOnce(t *testing.T) {
+	s := start(t, Options{})
+	c := s.client()
+	filled(t, s, c, 10)
+	_, err := act(c, "create", `{"table":"t","columns":"id:int64","keys":["id"]}`)
+	if want := `there is a table "t"`; status.Code(err) != codes.AlreadyExists || status.Convert(err).Message() != want {
+		t.Errorf("create: %v", err)
+	}
+	_, err = put(context.Background(), c, path("none"), record(map[string][]int64{"id": {1}}, "id"))
+	if want := `no table "none"`; status.Code(err) != codes.NotFound || status.Convert(err).Message() != want {
+		t.Errorf("put: %v", err)
+	}
+}
+
+// Calls that are open when a table's snapshot is loaded go on with what was loaded, and end where it was dropped.
+func TestLoadBesideOpenCalls(t *testing.T) {
+	s := start(t, Options{Folder: t.TempDir()})
+	c, ctx := s.client(), context.Background()
+	filled(t, s, c, 10)
+	mustAct(t, c, "save", "t")
+	keys := record(map[string][]int64{"id": {2}}, "id")
+	rows := record(map[string][]int64{"id": {2}, "n": {7}}, "id", "n")
+	x, err := c.DoExchange(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	find := wire.NewRecordWriter(x, ipc.WithSchema(keys.Schema()))
+	find.SetFlightDescriptor(path("t"))
+	p, err := c.DoPut(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := wire.NewRecordWriter(p, ipc.WithSchema(rows.Schema()))
+	write.SetFlightDescriptor(path("t"))
+	read := func() (err error) {
+		if err = find.Write(keys); err == nil {
+			var d *wire.FlightData
+			for d, err = x.Recv(); err == nil && columnar.IsSchema(d.DataHeader); {
+				d, err = x.Recv()
+			}
+		}
+		return err
+	}
+	for round := range 3 {
+		if err := read(); err != nil {
+			t.Fatalf("round %d: a look-up: %v", round, err)
+		}
+		if err := write.Write(rows); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Recv(); err != nil {
+			t.Fatalf("round %d: a write: %v", round, err)
+		}
+		mustAct(t, c, "load", "t")
+		serves(t, c) // what was written is gone
+	}
+	mustAct(t, c, "drop", "t")
+	code(t, "a look-up then", read(), codes.NotFound, `"t" was dropped`)
+}

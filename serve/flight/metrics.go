@@ -29,7 +29,7 @@ func (s *Server) WriteMetrics(w io.Writer) (err error) {
 	one("connections_total", "counter", "Connections that were taken.", m.connections.Load())
 	one("connections_refused_total", "counter", "Connections above the bound.", m.refused.Load())
 	one("strangers_total", "counter", "Calls without the token or the password.", m.strangers.Load())
-	one("timeouts_total", "counter", "Calls that ended for their time.", m.expired.Load())
+	one("timeouts_total", "counter", "Calls that ended for their time, and connections of strangers.", m.expired.Load())
 	one("rows_found_total", "counter", "Rows that were looked up.", m.found.Load())
 	one("rows_put_total", "counter", "Rows that were written.", m.put.Load())
 	one("export_bytes", "gauge", "Bytes of exports that wait for clients.", s.exports.Load())

@@ -28,7 +28,7 @@ type Options struct {
 	Streams int   // most calls at once of a connection; 0: 16
 	Tables  int   // most tables; 0: 1,000
 	// A call is given up whose client takes nothing of a reply that waits, or has sent nothing at all, for so long, and
-	// so is a connection that has not begun. 0: 60 s.
+	// so is a connection that has not begun, or has made no call with the Token. 0: 60 s.
 	Timeout time.Duration
 	Idle    time.Duration // a call whose client sends nothing for so long is given up; 0: 10 minutes
 	MaxTime time.Duration // a call that takes so long is given up; 0: never

@@ -293,6 +293,7 @@ func (c *call) now() int64 { return max(1, int64(time.Since(c.begun))) }
 // do runs a call's work, and gives it up where its client stalls, or the server ends: the work's sends and receives
 // return when the call has returned, and so does the work then.
 func (s *Server) do(ctx context.Context, method string, work func(c *call) error) error {
+	introduced(ctx)
 	c := &call{s: s, begun: time.Now()}
 	s.metrics.calls.Add(1)
 	s.metrics.open.Add(1)
@@ -318,7 +319,8 @@ func (c *call) wait(ctx context.Context, done <-chan error) error {
 		select {
 		case err := <-done:
 			return err
-		case <-ctx.Done():
+		case <-ctx.Done(): // sends and receives return; what waits for others still is the client's
+			<-done
 			return ctx.Err()
 		case <-ending:
 			ending, last = nil, time.After(lastWords)
@@ -377,8 +379,8 @@ func statusOf(err error) error {
 	if err == nil {
 		return nil
 	}
-	if _, is := status.FromError(err); is {
-		return err
+	if own := (interface{ GRPCStatus() *status.Status })(nil); errors.As(err, &own) {
+		return own.GRPCStatus().Err() // without what is around it, which would say "rpc error" within another
 	}
 	var (
 		schema *columnar.SchemaError

@@ -108,6 +108,24 @@ func (t *tables) get(name string) (*entry, error) {
 	return nil, status.Errorf(codes.NotFound, "no table %q", name)
 }
 
+// on does what a call wants of a table, and once more where another of the same columns has taken its place, as load
+// does. Errors: those of do; the table was dropped.
+func (t *tables) on(e **entry, do func(e *entry) error) error {
+	for {
+		err := do(*e)
+		if !errors.Is(err, table.ErrClosed) {
+			return err
+		}
+		was := (*e).Schema()
+		next, err := t.get(was.Name)
+		if err != nil || next == *e || len(next.Schema().Keys) != len(was.Keys) ||
+			columnar.Describe(next.Schema().All()) != columnar.Describe(was.All()) {
+			return status.Errorf(codes.NotFound, "table %q was dropped", was.Name)
+		}
+		*e = next
+	}
+}
+
 // list gives all tables, by their names.
 func (t *tables) list() (all []*entry) {
 	t.mu.Lock()
