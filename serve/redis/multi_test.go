@@ -292,3 +292,23 @@ func TestConfigSet(t *testing.T) {
 	c.want("-ERR CONFIG SET failed (possibly related to argument 'maxmemory') - argument must be a memory value\r\n", "CONFIG", "SET",
 		"maxmemory", "-1")
 }
+
+// A setting that has all shards looked at can change in a transaction, which has locked them.
+func TestConfigSetInTransaction(t *testing.T) {
+	s := serve(t, Options{MaxMemory: 1 << 20})
+	c := dial(t, s.addr)
+	c.SetDeadline(time.Now().Add(20 * time.Second))
+	c.want("+OK\r\n", "MULTI")
+	c.want("+QUEUED\r\n", "SET", "k", "v")
+	c.want("+QUEUED\r\n", "CONFIG", "SET", "maxmemory", "0")
+	c.want("+QUEUED\r\n", "GET", "k")
+	c.send(request("EXEC"))
+	got := make([]byte, 64)
+	n, err := c.from.Read(got)
+	if err != nil {
+		panic(err) // the server hangs, and would not end either
+	}
+	if got := string(got[:n]); got != "*3\r\n+OK\r\n+OK\r\n$1\r\nv\r\n" {
+		t.Errorf("%q", got)
+	}
+}
