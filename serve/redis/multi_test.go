@@ -312,3 +312,51 @@ func TestConfigSetInTransaction(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// What a command needs behind those before it in a transaction counts, and so do longer names.
+func TestTransactionsGrowWithinBound(t *testing.T) {
+	const most = 16 << 20
+	for _, x := range []struct {
+		name          string
+		before, queue []string
+	}{
+		{"copies", nil, append([]string{"SET a " + strings.Repeat("v", 1<<20)}, numbered("COPY a k", "", 100)...)},
+		{"filters", []string{"BF.RESERVE f 0.01 1000 EXPANSION 32768"}, numbered("BF.ADD f ", "", 2000)},
+		{"names", numbered("SET k", " v", 100), numbered("RENAME k", " "+strings.Repeat("n", 1<<20), 100)},
+	} {
+		s := serve(t, Options{MaxMemory: most})
+		c := dial(t, s.addr)
+		for _, ask := range x.before {
+			c.want("+OK\r\n", strings.Split(ask, " ")...)
+		}
+		c.want("+OK\r\n", "MULTI")
+		for _, ask := range x.queue {
+			c.want("+QUEUED\r\n", strings.Split(ask, " ")...)
+		}
+		if got := c.do("EXEC"); !strings.Contains(got, "OOM") {
+			t.Errorf("%s: EXEC gives %.100q", x.name, got)
+		}
+		if n := s.space.Counts(false).Allocated; n > most {
+			t.Errorf("%s: %d bytes of %d", x.name, n, most)
+		}
+	}
+	s := serve(t, Options{MaxMemory: most})
+	c := dial(t, s.addr)
+	refused := false
+	for i := range 30 {
+		c.want("+OK\r\n", "SET", "k", "v")
+		got := c.do("RENAME", "k", fmt.Sprint(i, strings.Repeat("n", 1<<20)))
+		refused = refused || strings.HasPrefix(got, "-OOM")
+	}
+	if n := s.space.Counts(false).Allocated; n > most || !refused {
+		t.Errorf("long names by RENAME: %d bytes of %d", n, most)
+	}
+	c.want("+OK\r\n", "RENAME", "k", "l")
+}
+
+func numbered(before, behind string, n int) (out []string) {
+	for i := range n {
+		out = append(out, fmt.Sprint(before, i, behind))
+	}
+	return out
+}
