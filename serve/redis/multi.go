@@ -1,7 +1,6 @@
 package redis
 
 import (
-	"bytes"
 	"fmt"
 	"strings"
 
@@ -14,9 +13,9 @@ type multi struct {
 	open    bool // behind MULTI
 	wrong   bool // a command was refused, so EXEC is
 	queue   []queued
-	bytes   int // of the queue
-	watches []*keyspace.Watch
-	watched int // bytes of these
+	bytes   int                        // of the queue
+	watches map[string]*keyspace.Watch // by their keys
+	watched int                        // bytes of these
 }
 
 // queued is a command that waits for EXEC.
@@ -184,32 +183,24 @@ func watch(c *session, args [][]byte) {
 		return
 	}
 	for _, key := range args[1:] {
-		if c.watches(key) {
+		if c.multi.watches[string(key)] != nil {
 			continue
 		}
-		n := len(key) + queuedBytes
+		n := 2*len(key) + queuedBytes
 		if c.multi.watched+n > c.s.o.Request {
 			c.err(fmt.Sprintf("ERR keys of more than %d bytes are watched", c.s.o.Request))
 			return
 		}
 		c.multi.watched += n
 		sh, h := c.lock(key)
-		c.multi.watches = append(c.multi.watches, sh.Watch(h, key, c.now))
+		w := sh.Watch(h, key, c.now)
 		c.unlock(sh)
+		if c.multi.watches == nil {
+			c.multi.watches = map[string]*keyspace.Watch{}
+		}
+		c.multi.watches[string(key)] = w
 	}
 	c.ok()
-}
-
-// watches tells whether a key is among the few that were watched last: clients watch one again and again.
-func (c *session) watches(key []byte) bool {
-	const few = 16
-	all := c.multi.watches
-	for _, w := range all[max(0, len(all)-few):] {
-		if bytes.Equal(w.Key(), key) {
-			return true
-		}
-	}
-	return false
 }
 
 func unwatch(c *session, _ [][]byte) {

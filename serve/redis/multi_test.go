@@ -360,3 +360,20 @@ func numbered(before, behind string, n int) (out []string) {
 	}
 	return out
 }
+
+// A key that a client watches again and again is watched once.
+func TestWatchAgain(t *testing.T) {
+	s := serve(t, Options{Request: 1 << 20})
+	c := dial(t, s.addr)
+	keys := append([]string{"WATCH"}, numbered("k", "", 100)...)
+	for range 1000 {
+		c.want("+OK\r\n", keys...)
+	}
+	if n := s.space.Counts(false).Watched; n != 100 {
+		t.Errorf("%d keys are watched, want 100", n)
+	}
+	c.want("+OK\r\n", "UNWATCH")
+	if n := s.space.Counts(false).Watched; n != 0 {
+		t.Errorf("%d keys are still watched", n)
+	}
+}
