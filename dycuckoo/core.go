@@ -580,19 +580,13 @@ func (c *core) take(st *device.Stream, n, share int64, keys uint64, exact *frame
 	}
 	// If as large a share of the pairs is new as in the last batch, make room before they come: a table that is filled beyond its bound
 	// takes them slowly.
-	if pairs, err := c.forecast.Pairs(&c.frame, st, frame.Rows{N: n}, c.live(), c.limitAt(c.step), nil); err != nil {
+	rows := frame.Rows{N: n}
+	grow := func(pairs int64) (why, err error) { return c.grow(st, false, pairs) }
+	learn, err := c.forecast.First(&c.frame, st, rows, c.live, c.limitAt(c.step), nil, grow)
+	if err != nil {
 		return nil, nil, err
-	} else if pairs > 0 {
-		if _, err := c.grow(st, false, pairs); err != nil {
-			return nil, nil, err
-		}
 	}
-	before := c.live()
-	defer func() {
-		if err == nil {
-			c.forecast.Learn(n, before, c.live())
-		}
-	}()
+	defer learn()
 	last := false // the part had its last attempt
 	refused, why, err = frame.Inserter{
 		Try: c.frame.Tries(firstBatch), Share: share, Keys: keys, KeyBytes: c.cfg.keyBytes,

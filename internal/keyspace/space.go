@@ -85,6 +85,9 @@ func Open(o Options) (*Space, error) {
 		}
 		if o.Sync != NoLog {
 			s.workers.Go(func() { s.disk.flush(s.stop) })
+			if o.Sync >= SyncEverySecond {
+				s.workers.Go(func() { s.disk.syncEverySecond(s.stop) })
+			}
 		}
 	}
 	s.workers.Go(s.sweeping)
@@ -281,7 +284,7 @@ func (s *Space) evict(now int64) bool {
 	return i >= 0
 }
 
-// tidy has all segments cleared in which an eighth is dead, or more. held says that the caller has locked all shards.
+// tidy has all segments cleared in which an eighth is dead, or more.
 func (s *Space) tidy(held bool) {
 	for i := range s.shards {
 		sh := &s.shards[i]
