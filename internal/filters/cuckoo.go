@@ -163,22 +163,33 @@ func (v Value) AddCuckoo(w Writer, item []byte, onlyNew bool, most int) (added b
 	}
 	last := all[len(all)-1]
 	p := placeOf(last, hash)
-	if !v.put(w, p) {
-		if v.countIn(p) >= 2*Slots { // a larger filter would be as full of it
-			return false, ErrTooMany
+	if v.put(w, p) {
+		set(w, last.at+atItems, last.items+1)
+		return true, nil
+	}
+	if v.countIn(p) >= 2*Slots { // a larger filter would be as full of it
+		return false, ErrTooMany
+	}
+	for _, older := range all[:len(all)-1] { // from which items may be deleted since
+		if older.hasRoom() && v.put(w, placeOf(older, hash)) {
+			set(w, older.at+atItems, older.items+1)
+			return true, nil
 		}
-		if v, err = v.growCuckoo(w, all, most); err != nil {
-			return false, err
-		}
-		all, _ = v.links()
-		last = all[len(all)-1]
-		if !v.put(w, placeOf(last, hash)) {
-			return false, ErrFull
-		}
+	}
+	if v, err = v.growCuckoo(w, all, most); err != nil {
+		return false, err
+	}
+	all, _ = v.links()
+	last = all[len(all)-1]
+	if !v.put(w, placeOf(last, hash)) {
+		return false, ErrFull
 	}
 	set(w, last.at+atItems, last.items+1)
 	return true, nil
 }
+
+// hasRoom tells whether so many slots of a link are free that a tag finds room.
+func (l link) hasRoom() bool { return float64(l.items+1) <= 0.9*load*float64(l.first*l.second*Slots) }
 
 func (v Value) growCuckoo(w Writer, all []link, most int) (Value, error) {
 	if v.Expansion() == 0 {

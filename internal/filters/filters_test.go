@@ -314,3 +314,35 @@ func TestDeletionsFromChains(t *testing.T) {
 		}
 	}
 }
+
+// A filter from which as much is deleted as comes does not grow for ever: older links take what was freed in them.
+func TestChurn(t *testing.T) {
+	const window, n = 2000, 20_000
+	for expansion, capacity := range []uint64{2600, 600, 600} {
+		v, err := NewCuckoo(capacity, uint64(expansion), large)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := &memory{v}
+		for i := range n {
+			if added, err := m.v.AddCuckoo(m, item(i), false, large); !added || err != nil {
+				t.Fatalf("expansion %d: item %d: %v", expansion, i, err)
+			}
+			if i < window {
+				continue
+			}
+			if ok, err := m.v.DeleteCuckoo(m, item(i-window)); !ok || err != nil {
+				t.Fatalf("expansion %d: item %d is lost, %v", expansion, i-window, err)
+			}
+			if back := i - i%window/2; i%97 == 0 {
+				if n, _ := m.v.CountCuckoo(item(back)); n == 0 {
+					t.Fatalf("expansion %d: item %d is lost behind %d", expansion, back, i)
+				}
+			}
+		}
+		about, _ := m.v.About()
+		if err := m.v.Check(); err != nil || about.Items != window || about.Links > 6 {
+			t.Errorf("expansion %d: %+v, %v", expansion, about, err)
+		}
+	}
+}

@@ -1,5 +1,7 @@
 package keyspace
 
+import "math/bits"
+
 // Group is what is done to several shards and logged as one record, so that after a crash all of it is there or
 // nothing. While a snapshot is made there are two logs; then each has a record of its own shards' part.
 type Group struct {
@@ -27,9 +29,9 @@ func (s *Space) Group(t *Several) *Group {
 }
 
 func (g *Group) set(to *Group) {
-	for i := range g.space.shards {
-		if g.shards[i/64]>>(i%64)&1 == 1 {
-			g.space.shards[i].group = to
+	for w, word := range g.shards {
+		for ; word != 0; word &= word - 1 {
+			g.space.shards[w*64+bits.TrailingZeros64(word)].group = to
 		}
 	}
 }

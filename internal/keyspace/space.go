@@ -239,6 +239,12 @@ func (s *Space) Admit(more, now int64) bool {
 	return true
 }
 
+// Fits tells whether there is room for so many more bytes, and makes none. The caller may have locked any shards.
+func (s *Space) Fits(more int64) bool {
+	all, _ := s.Bounds()
+	return all == 0 || s.live.Load()+more <= all-all/4
+}
+
 // mostVain is how often in turn no key may be found to go before Admit gives up.
 const mostVain = 64
 

@@ -47,9 +47,6 @@ func (s *Shard) Unwatch(w *Watch) {
 // Hash is that of the key.
 func (w *Watch) Hash() uint64 { return w.hash }
 
-// Key is the key, which nobody may change.
-func (w *Watch) Key() []byte { return w.key }
-
 func (s *Shard) touch(key []byte) {
 	for _, w := range s.watches[string(key)] {
 		w.touched = true

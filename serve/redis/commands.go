@@ -168,6 +168,7 @@ func init() { // some commands list all
 		"append": appendNeeds, "setrange": setRangeNeeds, "setbit": setBitNeeds, "copy": copyNeeds,
 		"pfadd": sketchNeeds, "pfmerge": sketchNeeds, "bf.reserve": bloomNeeds, "cf.reserve": cuckooNeeds,
 		"bf.add": addNeeds, "bf.madd": addNeeds, "cf.add": addNeeds, "cf.addnx": addNeeds,
+		"rename": renameNeeds, "renamenx": renameNeeds,
 	} {
 		commands[name].more = more
 	}
@@ -291,20 +292,24 @@ func (c *session) refused(kinds flags, needs int64) string {
 	if err := c.s.space.Err(); err != nil {
 		return "MISCONF Errors writing to the AOF file: " + err.Error()
 	}
-	if kinds&grows != 0 && !c.s.space.Admit(needs, c.now) {
+	if needs > 0 && !c.s.space.Admit(needs, c.now) {
 		c.s.metrics.full.Add(1)
-		return "OOM command not allowed when used memory > 'maxmemory'."
+		return errFull
 	}
 	return ""
 }
 
+const errFull = "OOM command not allowed when used memory > 'maxmemory'."
+
 // needs is how many bytes of memory a command may need.
 func (c *session) needs(cmd *command, args [][]byte) (n int64) {
-	if most, _ := c.s.space.Bounds(); most == 0 || cmd.flags&grows == 0 {
+	if most, _ := c.s.space.Bounds(); most == 0 {
 		return 0
 	}
-	for _, a := range args {
-		n += int64(len(a)) + overhead/2
+	if cmd.flags&grows != 0 {
+		for _, a := range args {
+			n += int64(len(a)) + overhead/2
+		}
 	}
 	if cmd.more != nil {
 		n += cmd.more(c, args)
@@ -344,6 +349,9 @@ func (c *session) grown(key []byte, to int64) int64 {
 	}
 	return to - n + min(to, 1<<20)
 }
+
+// renameNeeds: a name that is shorter needs nothing, so that keys can be renamed where memory is full.
+func renameNeeds(_ *session, args [][]byte) int64 { return int64(max(0, len(args[2])-len(args[1]))) }
 
 func copyNeeds(c *session, args [][]byte) int64 {
 	sh, h := c.lock(args[1])

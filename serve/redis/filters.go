@@ -200,6 +200,7 @@ func (c *session) addTo(args [][]byte, kind func(filters.Value) bool, create fun
 	key := args[1]
 	sh, h := c.lock(key)
 	defer c.unlock(sh)
+	defer c.together(h).End()
 	v, ok := c.filter(sh, h, key, kind)
 	if !ok {
 		return
@@ -220,6 +221,17 @@ func (c *session) addTo(args [][]byte, kind func(filters.Value) bool, create fun
 			c.yes(added)
 		}
 	})
+}
+
+// together has what is done to a key's locked shard logged as one record, so that after a crash a filter counts as many
+// items as it has.
+func (c *session) together(h uint64) *keyspace.Group {
+	if c.held { // EXEC has done so
+		return nil
+	}
+	var one keyspace.Several
+	one.Add(h)
+	return c.s.space.Group(&one)
 }
 
 // several tells whether a command's name says that it is of several items: BF.MADD.
@@ -284,6 +296,7 @@ func cuckooDelete(c *session, args [][]byte) {
 		c.err("ERR Not found")
 		return
 	}
+	defer c.together(h).End()
 	gone, err := v.DeleteCuckoo(filterAt{c, sh, h, args[1]}, args[2])
 	if err != nil {
 		c.filterErr(err)

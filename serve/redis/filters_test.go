@@ -2,9 +2,13 @@ package redis
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/warpmap/warpmap/internal/filters"
 )
 
 // Filters answer as RedisBloom's documentation says.
@@ -109,5 +113,53 @@ func TestFiltersStay(t *testing.T) {
 	}
 	if err := small.space.Check(); err != nil {
 		t.Error(err)
+	}
+}
+
+// What is added to a filter, or deleted from it, is in the log as a whole: a filter counts as many items as it has,
+// wherever a log is cut.
+func TestCutFilters(t *testing.T) {
+	folder := t.TempDir()
+	s := serve(t, Options{Folder: folder, Fsync: FsyncNever})
+	c := dial(t, s.addr)
+	c.do("CF.RESERVE", "f", "20")
+	for i := range 20 {
+		c.want(":1\r\n", "CF.ADD", "f", fmt.Sprint(i%10))
+		if i%4 == 3 {
+			c.want(":1\r\n", "CF.DEL", "f", fmt.Sprint(i%10))
+		}
+	}
+	c.do("BF.MADD", "b", "x", "y", "z")
+	if err := s.stop(); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(folder, "log.1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := len(text); n > 16; n -= 13 {
+		at := t.TempDir()
+		if err := os.WriteFile(filepath.Join(at, "log.1"), text[:n], 0o666); err != nil {
+			t.Fatal(err)
+		}
+		again, err := New(Options{Folder: at})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, key := range []string{"f", "b"} {
+			h := again.space.Hash([]byte(key))
+			sh := again.space.Lock(h)
+			v, _, there := sh.Filter(h, []byte(key), 0)
+			if err := filters.Value(v).Check(); there && err != nil {
+				t.Errorf("%d bytes of %d: %s has other items than it counts", n, len(text), key)
+			}
+			if i, _ := filters.Value(v).About(); key == "b" && there && i.Items != 3 {
+				t.Errorf("%d bytes of %d: there are %d of 3 items", n, len(text), i.Items)
+			}
+			sh.Unlock()
+		}
+		if err := again.Close(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

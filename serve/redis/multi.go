@@ -1,7 +1,6 @@
 package redis
 
 import (
-	"bytes"
 	"fmt"
 	"strings"
 
@@ -14,15 +13,16 @@ type multi struct {
 	open    bool // behind MULTI
 	wrong   bool // a command was refused, so EXEC is
 	queue   []queued
-	bytes   int // of the queue
-	watches []*keyspace.Watch
-	watched int // bytes of these
+	bytes   int                        // of the queue
+	watches map[string]*keyspace.Watch // by their keys
+	watched int                        // bytes of these
 }
 
 // queued is a command that waits for EXEC.
 type queued struct {
-	cmd  *command
-	args [][]byte
+	cmd   *command
+	args  [][]byte
+	needs int64 // bytes of memory, as far as EXEC knew before it began
 }
 
 // queuedBytes is about what a command, an argument of one, or a watch takes beside its bytes.
@@ -75,7 +75,7 @@ func (c *session) enqueue(cmd *command, args [][]byte) {
 		all = append(all, a...)
 		own[i] = all[from:len(all):len(all)]
 	}
-	m.queue = append(m.queue, queued{cmd, own})
+	m.queue = append(m.queue, queued{cmd, own, 0})
 	c.simple("QUEUED")
 }
 
@@ -104,11 +104,12 @@ func execute(c *session, _ [][]byte) {
 	var all keyspace.Several
 	var kinds flags
 	needs := int64(0)
-	for _, q := range m.queue {
+	for i, q := range m.queue {
 		kinds |= q.cmd.flags
 		q.cmd.keys(q.args, func(key []byte) { all.Add(c.s.space.Hash(key)) })
-		if q.cmd.flags&grows != 0 {
-			needs += c.needs(q.cmd, q.args)
+		if q.cmd.flags&write != 0 {
+			m.queue[i].needs = c.needs(q.cmd, q.args)
+			needs += m.queue[i].needs
 		}
 	}
 	if why := c.refused(kinds, needs); why != "" {
@@ -143,10 +144,26 @@ func execute(c *session, _ [][]byte) {
 	defer func() { c.held = false }()
 	c.array(len(m.queue))
 	for _, q := range m.queue {
-		if q.cmd.do(c, q.args); c.tooMuch() {
+		if c.outgrown(q) {
+			c.s.metrics.full.Add(1)
+			c.err(errFull)
+		} else {
+			q.cmd.do(c, q.args)
+		}
+		if c.tooMuch() {
 			c.overflow, c.out = true, c.out[:c.from] // all is done, though nobody is told
 		}
 	}
+}
+
+// outgrown tells whether a command of EXEC needs more memory behind those before it than was known, and there is not so
+// much: a copy of what was only just put, for one.
+func (c *session) outgrown(q queued) bool {
+	if q.cmd.flags&write == 0 || q.cmd.more == nil {
+		return false
+	}
+	n := c.needs(q.cmd, q.args)
+	return n > q.needs && !c.s.space.Fits(n)
 }
 
 // keys gives the keys of a request to do.
@@ -166,32 +183,24 @@ func watch(c *session, args [][]byte) {
 		return
 	}
 	for _, key := range args[1:] {
-		if c.watches(key) {
+		if c.multi.watches[string(key)] != nil {
 			continue
 		}
-		n := len(key) + queuedBytes
+		n := 2*len(key) + queuedBytes
 		if c.multi.watched+n > c.s.o.Request {
 			c.err(fmt.Sprintf("ERR keys of more than %d bytes are watched", c.s.o.Request))
 			return
 		}
 		c.multi.watched += n
 		sh, h := c.lock(key)
-		c.multi.watches = append(c.multi.watches, sh.Watch(h, key, c.now))
+		w := sh.Watch(h, key, c.now)
 		c.unlock(sh)
+		if c.multi.watches == nil {
+			c.multi.watches = map[string]*keyspace.Watch{}
+		}
+		c.multi.watches[string(key)] = w
 	}
 	c.ok()
-}
-
-// watches tells whether a key is among the few that were watched last: clients watch one again and again.
-func (c *session) watches(key []byte) bool {
-	const few = 16
-	all := c.multi.watches
-	for _, w := range all[max(0, len(all)-few):] {
-		if bytes.Equal(w.Key(), key) {
-			return true
-		}
-	}
-	return false
 }
 
 func unwatch(c *session, _ [][]byte) {

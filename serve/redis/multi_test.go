@@ -316,3 +316,68 @@ func TestEveryCommandInATransaction(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// What a command needs behind those before it in a transaction counts, and so do longer names.
+func TestTransactionsGrowWithinBound(t *testing.T) {
+	const most = 16 << 20
+	for _, x := range []struct {
+		name          string
+		before, queue []string
+	}{
+		{"copies", nil, append([]string{"SET a " + strings.Repeat("v", 1<<20)}, numbered("COPY a k", "", 100)...)},
+		{"filters", []string{"BF.RESERVE f 0.01 1000 EXPANSION 32768"}, numbered("BF.ADD f ", "", 2000)},
+		{"names", numbered("SET k", " v", 100), numbered("RENAME k", " "+strings.Repeat("n", 1<<20), 100)},
+	} {
+		s := serve(t, Options{MaxMemory: most})
+		c := dial(t, s.addr)
+		for _, ask := range x.before {
+			c.want("+OK\r\n", strings.Split(ask, " ")...)
+		}
+		c.want("+OK\r\n", "MULTI")
+		for _, ask := range x.queue {
+			c.want("+QUEUED\r\n", strings.Split(ask, " ")...)
+		}
+		if got := c.do("EXEC"); !strings.Contains(got, "OOM") {
+			t.Errorf("%s: EXEC gives %.100q", x.name, got)
+		}
+		if n := s.space.Counts(false).Allocated; n > most {
+			t.Errorf("%s: %d bytes of %d", x.name, n, most)
+		}
+	}
+	s := serve(t, Options{MaxMemory: most})
+	c := dial(t, s.addr)
+	refused := false
+	for i := range 30 {
+		c.want("+OK\r\n", "SET", "k", "v")
+		got := c.do("RENAME", "k", fmt.Sprint(i, strings.Repeat("n", 1<<20)))
+		refused = refused || strings.HasPrefix(got, "-OOM")
+	}
+	if n := s.space.Counts(false).Allocated; n > most || !refused {
+		t.Errorf("long names by RENAME: %d bytes of %d", n, most)
+	}
+	c.want("+OK\r\n", "RENAME", "k", "l")
+}
+
+func numbered(before, behind string, n int) (out []string) {
+	for i := range n {
+		out = append(out, fmt.Sprint(before, i, behind))
+	}
+	return out
+}
+
+// A key that a client watches again and again is watched once.
+func TestWatchAgain(t *testing.T) {
+	s := serve(t, Options{Request: 1 << 20})
+	c := dial(t, s.addr)
+	keys := append([]string{"WATCH"}, numbered("k", "", 100)...)
+	for range 1000 {
+		c.want("+OK\r\n", keys...)
+	}
+	if n := s.space.Counts(false).Watched; n != 100 {
+		t.Errorf("%d keys are watched, want 100", n)
+	}
+	c.want("+OK\r\n", "UNWATCH")
+	if n := s.space.Counts(false).Watched; n != 0 {
+		t.Errorf("%d keys are still watched", n)
+	}
+}
