@@ -578,18 +578,25 @@ func (c *core) take(st *device.Stream, n, share int64, keys uint64, exact *frame
 			return nil, nil, err
 		}
 	}
-	// If as large a share of the pairs is new as in the last batch, make room before they come: a table that is filled beyond its bound
-	// takes them slowly.
-	if pairs, err := c.forecast.Pairs(&c.frame, st, frame.Rows{N: n}, c.live(), c.limitAt(c.step), nil); err != nil {
-		return nil, nil, err
-	} else if pairs > 0 {
-		if _, err := c.grow(st, false, pairs); err != nil {
+	// If as large a share of a batch of inserts is new as in the last one, make room before they come: a table that is
+	// filled beyond its bound takes them slowly. A mixed batch may be of look-ups alone.
+	if share == 1 {
+		find := c.find
+		if keys == 0 {
+			find = nil // nobody knows which rows are inserted
+		}
+		rows := frame.Rows{Keys: keys, N: n}
+		pairs, err := c.forecast.Pairs(&c.frame, st, rows, c.live(), c.limitAt(c.step), find)
+		if err == nil && pairs > 0 {
+			_, err = c.grow(st, false, pairs)
+		}
+		if err != nil {
 			return nil, nil, err
 		}
 	}
 	before := c.live()
 	defer func() {
-		if err == nil {
+		if err == nil && share == 1 {
 			c.forecast.Learn(n, before, c.live())
 		}
 	}()
