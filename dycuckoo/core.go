@@ -580,7 +580,7 @@ func (c *core) take(st *device.Stream, n, share int64, keys uint64, exact *frame
 	}
 	// If as large a share of a batch of inserts is new as in the last one, make room before they come: a table that is
 	// filled beyond its bound takes them slowly. A mixed batch may be of look-ups alone.
-	if share == 1 {
+	if share == 1 && !exact.Over() {
 		find := c.find
 		if keys == 0 {
 			find = nil // nobody knows which rows are inserted

@@ -462,7 +462,7 @@ func (c *core) take(st *device.Stream, n, share int64, keys uint64, exact *frame
 			return nil, nil, err
 		}
 	}
-	if keys != 0 {
+	if keys != 0 && !exact.Over() {
 		pairs, err := c.forecast.Pairs(&c.frame, st, frame.Rows{Keys: keys, N: n}, c.live(), c.limit(), c.find)
 		if err == nil && pairs > 0 {
 			_, err = c.grow(st, pairs)
