@@ -586,20 +586,13 @@ func (c *core) take(st *device.Stream, n, share int64, keys uint64, exact *frame
 			find = nil // nobody knows which rows are inserted
 		}
 		rows := frame.Rows{Keys: keys, N: n}
-		pairs, err := c.forecast.Pairs(&c.frame, st, rows, c.live(), c.limitAt(c.step), find)
-		if err == nil && pairs > 0 {
-			_, err = c.grow(st, false, pairs)
-		}
+		grow := func(pairs int64) (why, err error) { return c.grow(st, false, pairs) }
+		learn, err := c.forecast.First(&c.frame, st, rows, c.live, c.limitAt(c.step), find, grow)
 		if err != nil {
 			return nil, nil, err
 		}
+		defer learn()
 	}
-	before := c.live()
-	defer func() {
-		if err == nil && share == 1 {
-			c.forecast.Learn(n, before, c.live())
-		}
-	}()
 	last := false // the part had its last attempt
 	refused, why, err = frame.Inserter{
 		Try: c.frame.Tries(firstBatch), Share: share, Keys: keys, KeyBytes: c.cfg.keyBytes,

@@ -456,7 +456,7 @@ func FuzzCSV(f *testing.F) {
 		}
 		schema := arrow.NewSchema(fields, nil)
 		var out bytes.Buffer
-		enc, err := newTextEncoder(&out, nil, schema, csvRows{delimiter: ','}, "")
+		enc, err := newTextEncoder(&out, schema, csvRows{delimiter: ','}, "")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,11 +12,11 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// jsonScan finds the members of JSON lines. It checks and passes over eight bytes at a time. A line that it does not know
-// to be right goes to a decoder, which is slower by far, and says what is wrong.
+// jsonScan finds the members of JSON lines. It checks and passes over eight bytes at a time. A line that it does not
+// know to be right goes to a decoder, which is slower by far, and says what is wrong.
 type jsonScan struct {
-	// column gives the column of a name, or a number below 0 if nobody wants its values. It is asked once for each name,
-	// unless it gives an error.
+	// column gives the column of a name, or a number below 0 if nobody wants its values. It is asked once for each
+	// name, unless it gives an error.
 	column func(name string) (int, error)
 
 	names   []jsonName // the first stands for a line's beginning

@@ -163,10 +163,6 @@ func (w *Writer) begin(path string, schema *arrow.Schema, o WriteOptions, pq par
 	if path == "-" || !w.out.Regular { // someone may read what is there
 		text = prompt{w.buf}
 	}
-	var beside *os.File
-	if w.out.Regular {
-		beside = w.out.File
-	}
 	format, packing := o.format(path)
 	err = catch("cannot be written", func() (err error) {
 		switch format {
@@ -174,17 +170,20 @@ func (w *Writer) begin(path string, schema *arrow.Schema, o WriteOptions, pq par
 			if pq.compression, err = parseCompression(packing); err == nil {
 				var e *parquetEncoder
 				if e, err = newParquetEncoder(w.buf, schema, pq); err == nil {
-					e.file, w.enc = beside, e
+					if w.out.Regular {
+						e.file = w.out.File
+					}
+					w.enc = e
 				}
 			}
 		case Arrow:
 			w.enc, err = newIPCEncoder(w, schema, packing)
 		case JSONL:
-			w.enc, err = newTextEncoder(text, beside, schema, jsonRows{}, packing)
+			w.enc, err = newTextEncoder(text, schema, jsonRows{}, packing)
 		case TSV:
-			w.enc, err = newTextEncoder(text, beside, schema, csvRows{'\t', o.widths}, packing)
+			w.enc, err = newTextEncoder(text, schema, csvRows{'\t', o.widths}, packing)
 		default:
-			w.enc, err = newTextEncoder(text, beside, schema, csvRows{',', o.widths}, packing)
+			w.enc, err = newTextEncoder(text, schema, csvRows{',', o.widths}, packing)
 		}
 		return err
 	})

@@ -2,12 +2,9 @@ package join
 
 import (
 	"bytes"
-	"cmp"
 	"compress/gzip"
 	"fmt"
 	"io"
-	"os"
-	"runtime"
 	"sync"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -29,7 +26,6 @@ type textEncoder struct {
 	ended  chan struct{} // when all is in the file, or nothing will be
 	err    error         // after that
 	given  sync.Once
-	beside *besides // nil: pieces are written one after the other
 }
 
 // What a piece of a batch has at most, so that a few on each core take little memory.
@@ -38,22 +34,12 @@ const (
 	textBytes = 4 << 20
 )
 
-// newTextEncoder writes to w, or, if there is a file, which is empty, to that alone.
-func newTextEncoder(w io.Writer, file *os.File, schema *arrow.Schema, by rowWriter, packing string) (*textEncoder, error) {
+func newTextEncoder(w io.Writer, schema *arrow.Schema, by rowWriter, packing string) (*textEncoder, error) {
 	pack, err := packer(packing)
 	if err != nil {
 		return nil, err
 	}
 	e := &textEncoder{pieces: make(chan arrow.RecordBatch), ended: make(chan struct{})}
-	put := func(b []byte) error {
-		_, err := w.Write(b)
-		spare(b)
-		return err
-	}
-	if file != nil {
-		e.beside = &besides{file: file, slots: make(chan struct{}, min(mostBeside, max(1, runtime.GOMAXPROCS(0)/2)))}
-		put = e.beside.put
-	}
 	next, stop := inOrder("cannot be written", func(send func(arrow.RecordBatch) bool) error {
 		send(nil) // the head
 		for p := range e.pieces {
@@ -81,7 +67,8 @@ func newTextEncoder(w io.Writer, file *os.File, schema *arrow.Schema, by rowWrit
 			for {
 				b, err := next()
 				if err == nil {
-					err = put(b)
+					_, err = w.Write(b)
+					spare(b)
 				}
 				if err == io.EOF {
 					return nil
@@ -91,11 +78,6 @@ func newTextEncoder(w io.Writer, file *os.File, schema *arrow.Schema, by rowWrit
 				}
 			}
 		})
-		if e.beside != nil {
-			if err := e.beside.wait(); e.err == nil {
-				e.err = err
-			}
-		}
 		crash.Go(func() { // lets the producer end
 			for p := range e.pieces {
 				p.Release()
@@ -106,57 +88,6 @@ func newTextEncoder(w io.Writer, file *os.File, schema *arrow.Schema, by rowWrit
 		}
 	}()
 	return e, nil
-}
-
-// besides writes pieces of a file that follow one another, and of which each is known how long it is, beside one another:
-// one thread copies them to the system at 1.7 GB/s, which 16 that encode pass.
-type besides struct {
-	file  *os.File
-	at    int64 // where the next piece goes
-	slots chan struct{}
-	under crash.WaitGroup
-	mu    sync.Mutex
-	err   error
-}
-
-// mostBeside is how many pieces are written at once, at most.
-const mostBeside = 8
-
-// put begins to write a piece, whose memory is its own from then on, and gives the error of one before.
-func (w *besides) put(b []byte) error {
-	w.slots <- struct{}{}
-	at := w.at
-	w.at += int64(len(b))
-	w.under.Go(func() {
-		defer func() { <-w.slots }()
-		err := catch("cannot be written", func() error {
-			_, err := w.file.WriteAt(b, at)
-			return err
-		})
-		spare(b)
-		if err != nil {
-			w.mu.Lock()
-			w.err = cmp.Or(w.err, err)
-			w.mu.Unlock()
-		}
-	})
-	return w.failed()
-}
-
-func (w *besides) failed() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.err
-}
-
-// wait waits for all pieces, and leaves the file at its end.
-func (w *besides) wait() error {
-	w.under.Wait()
-	if err := w.failed(); err != nil {
-		return err
-	}
-	_, err := w.file.Seek(w.at, io.SeekStart)
-	return err
 }
 
 func (e *textEncoder) write(rec arrow.RecordBatch) error {

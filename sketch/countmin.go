@@ -295,7 +295,8 @@ func (h *countMinHandle) addOn(st *device.Stream, columns ...frame.DeviceSlice) 
 func (s *countMin) queue(st *device.Stream, keys, counts uint64, n int64) error {
 	for first := int64(0); first < n; first += mostBatch {
 		p := countMinParams{Keys: keys + uint64(first)*uint64(inDevice(s.form.KeyBytes)),
-			N: uint64(min(mostBatch, n-first)), Words: s.mem.Addr(), Locks: s.locks.Addr(), Width: uint64(s.form.Width), Seed: s.form.Seed}
+			N: uint64(min(mostBatch, n-first)), Words: s.mem.Addr(), Locks: s.locks.Addr(),
+			Width: uint64(s.form.Width), Seed: s.form.Seed}
 		if counts != 0 {
 			p.Counts = counts + uint64(first)*wordBytes
 		}

@@ -116,8 +116,8 @@ const (
 	cpuTopBlock                 = 1 << 12
 )
 
-// topPartCPU and topPartGPU are what part is at least, and topBlocks is how many blocks of a GPU summarise at most, but in
-// tests.
+// topPartCPU and topPartGPU are what part is at least, and topBlocks is how many blocks of a GPU summarise at most, but
+// in tests.
 var topPartCPU, topPartGPU, topBlocks int64 = 1 << 16, 1 << 16, 1 << 20
 
 // NewTop makes an empty sketch on the device. It takes memory for twice as many keys as may come into its table at

@@ -374,19 +374,18 @@ func (c *core) take(st *device.Stream, n, share int64, keys uint64, exact *frame
 		if c.cfg.multi {
 			find = nil // all rows are new
 		}
-		pairs, err := c.forecast.Pairs(&c.frame, st, frame.Rows{Keys: keys, N: n}, c.live(), c.limit(), find)
-		if err == nil && pairs > 0 && !c.tooLarge(c.sizes(max(pairs, 2*c.limit()))) {
-			_, err = c.grow(st, pairs)
+		rows := frame.Rows{Keys: keys, N: n}
+		grow := func(pairs int64) (why, err error) {
+			if c.tooLarge(c.sizes(max(pairs, 2*c.limit()))) {
+				return nil, nil
+			}
+			return c.grow(st, pairs)
 		}
+		learn, err := c.forecast.First(&c.frame, st, rows, c.live, c.limit(), find, grow)
 		if err != nil {
 			return nil, nil, err
 		}
-		had := c.live()
-		defer func() {
-			if err == nil {
-				c.forecast.Learn(n, had, c.live())
-			}
-		}()
+		defer learn()
 	}
 	var before Counters // the part
 	settled, left := uint64(0), int64(-1)

@@ -463,19 +463,13 @@ func (c *core) take(st *device.Stream, n, share int64, keys uint64, exact *frame
 		}
 	}
 	if keys != 0 && !exact.Over() {
-		pairs, err := c.forecast.Pairs(&c.frame, st, frame.Rows{Keys: keys, N: n}, c.live(), c.limit(), c.find)
-		if err == nil && pairs > 0 {
-			_, err = c.grow(st, pairs)
-		}
+		rows := frame.Rows{Keys: keys, N: n}
+		grow := func(pairs int64) (why, err error) { return c.grow(st, pairs) }
+		learn, err := c.forecast.First(&c.frame, st, rows, c.live, c.limit(), c.find, grow)
 		if err != nil {
 			return nil, nil, err
 		}
-		had := c.live()
-		defer func() {
-			if err == nil {
-				c.forecast.Learn(n, had, c.live())
-			}
-		}()
+		defer learn()
 	}
 	last := false
 	return frame.Inserter{

@@ -1,5 +1,6 @@
-// Command duckdb measures warpmap's joins of files, and with --columns its distinct and top, beside DuckDB's, in one run, each join in a process of its own. It is a module of its own:
-// DuckDB's library comes with cgo, which nothing else here has.
+// Command duckdb measures warpmap's joins of files, and with --columns its distinct and top, beside DuckDB's, in one
+// run, each in a process of its own. It is a module of its own: DuckDB's library comes with cgo, which nothing else here
+// has.
 //
 //	go build -ldflags '-s -w -linkmode external -extldflags -static' -o duckdb-bench .
 //	duckdb-bench --warpmap warpmap --orders t/orders.parquet --lineitem t/lineitem.parquet --work w --threads 2 --keep ../results/h200/join.json

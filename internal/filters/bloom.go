@@ -91,13 +91,16 @@ func (p probe) in(v Value) bool {
 // HasBloom tells whether an item may be in a Bloom filter. Error: ErrWrong.
 func (v Value) HasBloom(item []byte) (bool, error) {
 	all, err := v.links()
+	if err != nil {
+		return false, err
+	}
 	hash := v.hash(item)
 	for i := len(all) - 1; i >= 0; i-- { // the newest has most
 		if probeOf(all[i], hash).in(v) {
 			return true, nil
 		}
 	}
-	return false, err
+	return false, nil
 }
 
 // AddBloom puts an item into a Bloom filter, which has no more than most bytes then, and tells whether it was not in.

@@ -129,11 +129,14 @@ func (v Value) marked(at int, tag uint32) bool {
 // CountCuckoo is how often an item may be in a cuckoo filter. Error: ErrWrong.
 func (v Value) CountCuckoo(item []byte) (n int, err error) {
 	all, err := v.links()
+	if err != nil {
+		return 0, err
+	}
 	hash := v.hash(item)
 	for _, l := range all {
 		n += v.countIn(placeOf(l, hash))
 	}
-	return n, err
+	return n, nil
 }
 
 func (v Value) countIn(p place) int {
@@ -277,6 +280,9 @@ func apart(steps []step) bool {
 // as both buckets have the mark.
 func (v Value) DeleteCuckoo(w Writer, item []byte) (bool, error) {
 	all, err := v.links()
+	if err != nil {
+		return false, err
+	}
 	hash := v.hash(item)
 	for i := len(all) - 1; i >= 0; i-- {
 		l := all[i]
@@ -292,7 +298,7 @@ func (v Value) DeleteCuckoo(w Writer, item []byte) (bool, error) {
 			return true, nil
 		}
 	}
-	return false, err
+	return false, nil
 }
 
 // markBoth marks both buckets of a tag that is in one.

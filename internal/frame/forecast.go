@@ -51,6 +51,18 @@ func (x *Forecast) Pairs(f *Frame, st *device.Stream, b Rows, live, limit int64,
 	return pairs(min(x.fresh, absent)), nil
 }
 
+// First grows a table for a batch that will have more pairs than its limit, if it can, and gives what is to be called
+// behind the batch.
+func (x *Forecast) First(f *Frame, st *device.Stream, b Rows, live func() int64, limit int64,
+	find func(st *device.Stream, b Rows) error, grow func(pairs int64) (why, err error)) (learn func(), err error) {
+	pairs, err := x.Pairs(f, st, b, live(), limit, find)
+	if err == nil && pairs > 0 {
+		_, err = grow(pairs)
+	}
+	had := live()
+	return func() { x.Learn(b.N, had, live()) }, err
+}
+
 // Learn takes it that n rows brought a table from `before` pairs to `after`.
 func (x *Forecast) Learn(n, before, after int64) {
 	if n > 0 {

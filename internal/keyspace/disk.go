@@ -269,20 +269,32 @@ func (d *disk) flush(stop chan struct{}) {
 	defer t.Stop()
 	said := false
 	for {
-		sync := false
 		select {
 		case <-t.C:
-			sync = d.sync >= SyncEverySecond
 		case <-d.wake:
 		case <-stop:
 			return
 		}
-		if err := d.commit(sync); err != nil && !said {
+		if err := d.commit(false); err != nil && !said {
 			d.log.Printf("the log cannot be written, so writes are refused: %v", err)
 			said = true
 		} else if err == nil && said {
 			d.log.Print("the log is written again")
 			said = false
+		}
+	}
+}
+
+// syncEverySecond brings the logs to the disk beside flush, which goes on meanwhile. flush says if that fails.
+func (d *disk) syncEverySecond(stop chan struct{}) {
+	t := time.NewTicker(time.Second)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			d.commit(true)
+		case <-stop:
+			return
 		}
 	}
 }

@@ -214,6 +214,7 @@ type logFile struct {
 	wrote  int64  // how many of these are in the file
 	synced int64  // how many of these are on the disk
 	busy   bool   // somebody writes
+	sync   bool   // somebody brings to the disk what was written before
 	err    error  // why writing failed the last time
 	broken bool   // syncing failed
 	wake   chan struct{}
@@ -278,61 +279,74 @@ func (l *logFile) signal() {
 }
 
 // commit has everything that was appended before in the file, and on the disk if it is to be synced. Those who come
-// while another writes go together behind that one.
+// while another writes, or syncs, go together behind that one; others may write while one syncs.
 func (l *logFile) commit(sync bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for all := l.bytes; ; {
+		var err error
 		switch {
 		case l.broken:
 			return l.err
 		case l.synced >= all || !sync && l.wrote >= all:
 			return nil
-		case l.busy:
+		case l.wrote < all && !l.busy:
+			err = l.write()
+		case l.wrote >= all && !l.sync:
+			err = l.toDisk()
+		default:
 			l.turn.Wait()
-			continue
 		}
-		if err := l.write(sync); err != nil {
+		if err != nil {
 			return err
 		}
 	}
 }
 
 // write writes what there is, without the lock meanwhile. What was not written stays, and a part of it is cut off.
-func (l *logFile) write(sync bool) (err error) {
+func (l *logFile) write() error {
 	l.busy = true
 	data, from := l.buf, l.wrote
 	l.buf, l.other = l.other[:0], nil
 	l.mu.Unlock()
-	_, err = l.file.WriteAt(data, from)
-	written := err == nil
-	if err == nil && sync {
-		err = l.file.Sync()
-	}
-	if !written {
+	_, err := l.file.WriteAt(data, from)
+	if err != nil {
 		l.file.Truncate(from)
 	}
 	l.mu.Lock()
 	l.busy = false
-	if l.err = err; err != nil {
+	defer l.turn.Broadcast()
+	if err != nil {
 		l.failed.Store(true)
-	}
-	switch {
-	case !written:
 		l.buf = append(data, l.buf...)
-	case err != nil:
-		l.broken = true
-	default:
+	} else {
 		l.wrote += int64(len(data))
-		if sync {
-			l.synced = l.wrote
+		if cap(data) <= 4<<20 {
+			l.other = data[:0]
 		}
 	}
-	if written && cap(data) <= 4<<20 {
-		l.other = data[:0]
+	if !l.broken {
+		l.err = err
 	}
-	l.turn.Broadcast()
 	return err
+}
+
+// toDisk brings to the disk what was written, without the lock meanwhile.
+func (l *logFile) toDisk() error {
+	l.sync = true
+	wrote := l.wrote
+	l.mu.Unlock()
+	err := l.file.Sync()
+	l.mu.Lock()
+	l.sync = false
+	defer l.turn.Broadcast()
+	if err != nil {
+		l.failed.Store(true)
+		l.err, l.broken = err, true
+		return err
+	}
+	l.synced = max(l.synced, wrote)
+	return nil
 }
 
 func (l *logFile) close(sync bool) error { return errors.Join(l.commit(sync), l.file.Close()) }
@@ -355,7 +369,7 @@ func (l *logFile) isBroken() bool {
 func (l *logFile) replaced() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for l.busy {
+	for l.busy || l.sync {
 		l.turn.Wait()
 	}
 	l.wrote, l.synced = l.bytes, l.bytes

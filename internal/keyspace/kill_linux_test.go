@@ -65,7 +65,7 @@ func writes(dir string) error {
 		}
 		fmt.Println(i + 1)
 		if step < 0 && -step%removed == 0 {
-			if err := s.Save(); err != nil {
+			if err := s.Save(true); err != nil {
 				return errors.Join(err, s.Close())
 			}
 		}
@@ -134,7 +134,7 @@ func TestKilledAtEachCall(t *testing.T) {
 				break
 			}
 		}
-		if err = errors.Join(err, s.Check(), s.Save()); err != nil {
+		if err = errors.Join(err, s.Check(), s.Save(true)); err != nil {
 			return err
 		}
 		left, err := os.ReadDir(dir)

@@ -74,7 +74,7 @@ func Open(o Options) (*Space, error) {
 	}
 	s := &Space{o: o, seed: maphash.MakeSeed(), shards: make([]Shard, shards),
 		opened: time.Now().UnixMilli(), stop: make(chan struct{})}
-	s.Bound(o.Most, o.Policy)
+	s.Bound(o.Most, o.Policy, false)
 	for i := range s.shards {
 		s.shards[i].space = s
 	}
@@ -85,6 +85,9 @@ func Open(o Options) (*Space, error) {
 		}
 		if o.Sync != NoLog {
 			s.workers.Go(func() { s.disk.flush(s.stop) })
+			if o.Sync >= SyncEverySecond {
+				s.workers.Go(func() { s.disk.syncEverySecond(s.stop) })
+			}
 		}
 	}
 	s.workers.Go(s.sweeping)
@@ -104,15 +107,15 @@ func (s *Space) Close() (err error) {
 	return err
 }
 
-// Bound changes Options.Most and Options.Policy.
-func (s *Space) Bound(most int64, policy Policy) {
+// Bound changes Options.Most and Options.Policy. held says that the caller has locked all shards.
+func (s *Space) Bound(most int64, policy Policy, held bool) {
 	s.policy.Store(int64(policy))
 	s.unsettled.Store(mostUnsettled)
 	if most > 0 { // all shards together less than an eighth of it
 		s.unsettled.Store(min(mostUnsettled, most/(8*shards)))
 	}
 	if s.most.Swap(most) > 0 && most == 0 {
-		s.tidy()
+		s.tidy(held)
 	}
 }
 
@@ -223,7 +226,7 @@ func (s *Space) Admit(more, now int64) bool {
 	}
 	most := all - all/4
 	if s.allocated.Load()+more > all {
-		s.tidy()
+		s.tidy(false)
 	}
 	for vain := 0; s.live.Load()+more > most; {
 		if policy == NoEviction || more > most || vain > mostVain {
@@ -276,14 +279,18 @@ func (s *Space) evict(now int64) bool {
 }
 
 // tidy has all segments cleared in which an eighth is dead, or more.
-func (s *Space) tidy() {
+func (s *Space) tidy(held bool) {
 	for i := range s.shards {
 		sh := &s.shards[i]
-		sh.mu.Lock()
+		if !held {
+			sh.mu.Lock()
+		}
 		for seg := range sh.segments {
 			sh.thin(uint32(seg))
 		}
-		sh.mu.Unlock()
+		if !held {
+			sh.mu.Unlock()
+		}
 	}
 }
 

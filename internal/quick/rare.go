@@ -5,7 +5,7 @@ package quick
 // a group should be a fifth of the code or more, and most of these tests should do without.
 var Rare = map[string][][]string{
 	"cuckoo":               {regions},
-	"dycuckoo":             {regions, {"insert_new", "move_new", "refine_new", "refuse_absent", "mixed"}},
+	"dycuckoo":             {regions},
 	"slab":                 {regions},
 	"stadium":              {regions},
 	"warpcore":             {regions, longChains, {"insert_groups", "insert_long_groups", "rehash_groups"}},

@@ -93,7 +93,7 @@ var formats = map[string]string{
 	// Text of joins.
 	"join.openCSV":        "join/FuzzCSV join/FuzzDialect join/FuzzCSVFile join/FuzzGzipCSVFile join/FuzzZstdTSVFile",
 	"join.openJSON":       "join/FuzzJSONL join/FuzzJSONLFile",
-	"join.eachMember":     "join/FuzzJSONL join/FuzzJSONLFile",
+	"join.newJSONScan":    "join/FuzzJSONL join/FuzzJSONLFile",
 	"join.classifyNumber": "join/FuzzCSV",
 	"join.csvColumn":      "join/FuzzCSV",
 	"join.parseBool":      "join/FuzzCSV",

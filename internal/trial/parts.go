@@ -70,8 +70,9 @@ func parts() []*part {
 			{dir: "cmd/warpmap", tests: "^Test(LaunchMemberKilled|ServeKilled|KeysSurviveKill)$"},
 		}},
 		{name: "servers", share: 2, env: []string{"WARPMAP_LONG=1"}, turns: []turn{
-			{dir: "serve/redis", tests: "^Test(SameAsRedis|RandomBytes)$"},
-			{dir: "internal/keyspace", tests: "^Test(AgainstModel|OpenAgain|SaveWhileOthersWrite)$"},
+			{dir: "serve/redis", tests: "^Test(SameAsRedis|RandomBytes|HostileHours)$"},
+			{dir: "internal/filters", tests: "^Test(Cuckoo|DeletionsFromChains)$"},
+			{dir: "internal/keyspace", tests: "^Test(AgainstModel|OpenAgain|SaveWhileOthersWrite|SaveInPieces)$"},
 		}},
 		{name: "stress", share: 3, turns: histories},
 		{name: "model", share: 4, env: []string{"WARPMAP_MODEL=1"}, turns: histories},

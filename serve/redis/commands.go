@@ -35,15 +35,18 @@ const (
 
 var commands map[string]*command
 
-func init() { // some commands list all
-	commands = map[string]*command{}
-	for _, c := range []struct {
-		name              string
-		arity             int
-		flags             flags
-		first, last, step int
-		do                func(c *session, args [][]byte)
-	}{
+// listed is what a command's line says.
+type listed struct {
+	name              string
+	arity             int
+	flags             flags
+	first, last, step int
+	do                func(c *session, args [][]byte)
+}
+
+// keyCommands are about keys and strings.
+func keyCommands() []listed {
+	return []listed{
 		{"get", 2, 0, 1, 1, 1, get},
 		{"set", -3, write | grows, 1, 1, 1, set},
 		{"setnx", 3, write | grows, 1, 1, 1, setNX},
@@ -93,6 +96,12 @@ func init() { // some commands list all
 		{"dbsize", 1, everyShard, 0, 0, 0, dbsize},
 		{"flushdb", -1, write | everyShard, 0, 0, 0, flush},
 		{"flushall", -1, write | everyShard, 0, 0, 0, flush},
+	}
+}
+
+// sketchCommands are about sketches and filters.
+func sketchCommands() []listed {
+	return []listed{
 		{"pfadd", -2, write | grows, 1, 1, 1, pfadd},
 		{"pfcount", -2, 0, 1, -1, 1, pfcount},
 		{"pfmerge", -2, write | grows, 1, -1, 1, pfmerge},
@@ -111,6 +120,12 @@ func init() { // some commands list all
 		{"cf.mexists", -3, 0, 1, 1, 1, cuckooExists},
 		{"cf.count", 3, 0, 1, 1, 1, cuckooCount},
 		{"cf.info", 2, 0, 1, 1, 1, cuckooInfo},
+	}
+}
+
+// otherCommands are about transactions, connections and the server.
+func otherCommands() []listed {
+	return []listed{
 		{"multi", 1, direct, 0, 0, 0, multiBegin},
 		{"exec", 1, direct, 0, 0, 0, execute},
 		{"discard", 1, direct, 0, 0, 0, discard},
@@ -132,7 +147,12 @@ func init() { // some commands list all
 		{"save", 1, alone, 0, 0, 0, save},
 		{"bgsave", -1, 0, 0, 0, 0, save},
 		{"lastsave", 1, 0, 0, 0, 0, lastSave},
-	} {
+	}
+}
+
+func init() { // some commands list all
+	commands = map[string]*command{}
+	for _, c := range slices.Concat(keyCommands(), sketchCommands(), otherCommands()) {
 		cmd := &command{c.name, c.arity, c.flags, c.first, c.last, c.step, c.do, nil, nil}
 		for sub, arity := range subcommands[c.name] {
 			if cmd.subs == nil {

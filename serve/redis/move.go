@@ -351,7 +351,7 @@ func configSet(c *session, args [][]byte) {
 			return
 		}
 	}
-	c.s.space.Bound(most, policy)
+	c.s.space.Bound(most, policy, c.held)
 	c.s.idle.Store(idle)
 	c.ok()
 }

@@ -292,3 +292,27 @@ func TestConfigSet(t *testing.T) {
 	c.want("-ERR CONFIG SET failed (possibly related to argument 'maxmemory') - argument must be a memory value\r\n", "CONFIG", "SET",
 		"maxmemory", "-1")
 }
+
+// Every command can be in a transaction, and none waits there for a lock that the transaction has.
+func TestEveryCommandInATransaction(t *testing.T) {
+	s := serve(t, Options{MaxMemory: 10 << 20, Folder: t.TempDir(), Fsync: FsyncAlways})
+	c := dial(t, s.addr)
+	c.do("SET", "a", "1")
+	for _, ask := range []string{"CONFIG SET maxmemory 0", "CONFIG RESETSTAT", "CONFIG GET *", "INFO", "KEYS *", "SCAN 0", "RANDOMKEY", "DBSIZE",
+		"FLUSHALL", "BGSAVE", "CLIENT LIST", "CLIENT KILL ID 999", "UNWATCH", "RENAME a b", "COPY a b", "MSET x 1 y 2", "MSETNX x 1", "DEL a b c",
+		"PFMERGE h a", "PFADD h x", "BF.MADD b x y", "CF.ADD c x", "SETRANGE a 5 x", "APPEND a x", "OBJECT ENCODING a", "MEMORY USAGE a", "HELLO 2",
+		"EXPIRE a 5", "WAIT 0 0", "LASTSAVE", "COMMAND COUNT", "GETDEL a", "INCRBYFLOAT a 1", "BITCOUNT a", "TYPE a", "TIME", "SELECT 0"} {
+		c.want("+OK\r\n", "WATCH", "a", "w")
+		c.want("+OK\r\n", "MULTI")
+		c.want("+QUEUED\r\n", "SET", "a", "2")
+		c.want("+QUEUED\r\n", strings.Split(ask, " ")...)
+		if got := c.do("EXEC"); !strings.HasPrefix(got, "*2\r\n+OK\r\n") {
+			t.Errorf("%s: %.200q", ask, got)
+		}
+	}
+	c.want("+OK\r\n", "MULTI")
+	c.want("-ERR Command not allowed inside a transaction\r\n", "SAVE")
+	if err := s.space.Check(); err != nil {
+		t.Error(err)
+	}
+}
