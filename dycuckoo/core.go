@@ -578,15 +578,21 @@ func (c *core) take(st *device.Stream, n, share int64, keys uint64, exact *frame
 			return nil, nil, err
 		}
 	}
-	// If as large a share of the pairs is new as in the last batch, make room before they come: a table that is filled beyond its bound
-	// takes them slowly.
-	rows := frame.Rows{N: n}
-	grow := func(pairs int64) (why, err error) { return c.grow(st, false, pairs) }
-	learn, err := c.forecast.First(&c.frame, st, rows, c.live, c.limitAt(c.step), nil, grow)
-	if err != nil {
-		return nil, nil, err
+	// If as large a share of a batch of inserts is new as in the last one, make room before they come: a table that is
+	// filled beyond its bound takes them slowly. A mixed batch may be of look-ups alone.
+	if share == 1 && !exact.Over() {
+		find := c.find
+		if keys == 0 {
+			find = nil // nobody knows which rows are inserted
+		}
+		rows := frame.Rows{Keys: keys, N: n}
+		grow := func(pairs int64) (why, err error) { return c.grow(st, false, pairs) }
+		learn, err := c.forecast.First(&c.frame, st, rows, c.live, c.limitAt(c.step), find, grow)
+		if err != nil {
+			return nil, nil, err
+		}
+		defer learn()
 	}
-	defer learn()
 	last := false // the part had its last attempt
 	refused, why, err = frame.Inserter{
 		Try: c.frame.Tries(firstBatch), Share: share, Keys: keys, KeyBytes: c.cfg.keyBytes,

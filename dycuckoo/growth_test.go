@@ -920,3 +920,35 @@ func TestRoomForMoreThanThereCanBe(t *testing.T) {
 		t.Errorf("2^45 pairs: %v", err)
 	}
 }
+
+// Batches that bring no pair make nothing grow, whatever came before.
+func TestNothingNewGrowsNothing(t *testing.T) {
+	m, err := New[uint32, uint32](open(t, "cpu"), Options{})
+	must(t, err)
+	defer m.Close()
+	sequence := func(from, n int) []uint32 {
+		keys := make([]uint32, n)
+		for i := range keys {
+			keys[i] = uint32(from + i)
+		}
+		return keys
+	}
+	size := func() int64 { return m.core.capacity() }
+	for at, n := 0, 1000; n < 100_000; at, n = at+n, 2*n {
+		fresh := sequence(at, n)
+		must(t, m.Insert(fresh, fresh))
+		was, known := size(), sequence(0, at+n)
+		must(t, m.Insert(known, known))
+		if size() != was {
+			t.Errorf("%d keys that are in brought %d slots to %d", len(known), was, size())
+		}
+		fresh = sequence(at+n, 1)
+		must(t, m.Insert(fresh, fresh))
+		was = size()
+		status := make([]table.Status, len(known))
+		must(t, m.Mixed(make([]table.Op, len(known)), known, known, make([]uint32, len(known)), status))
+		if size() != was {
+			t.Errorf("%d look-ups brought %d slots to %d", len(known), was, size())
+		}
+	}
+}

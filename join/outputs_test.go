@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -222,5 +224,26 @@ func TestNumbersAsText(t *testing.T) {
 		if got := string(appendCents(nil, c.v, c.places)); got != c.want {
 			t.Errorf("%+v: %s", c, got)
 		}
+	}
+}
+
+// A long text before many short ones says nothing of how much memory these take.
+func TestLongTextFirst(t *testing.T) {
+	texts := make([]any, 200_000)
+	for i := range texts {
+		texts[i] = fmt.Sprint(i)
+	}
+	long := make([]byte, 3<<20)
+	for i, rng := 0, rand.New(rand.NewPCG(1, 2)); i < len(long); i++ {
+		long[i] = '!' + byte(rng.IntN(90)) // which does not pack well
+	}
+	texts[0] = string(long)
+	r := reader(t, []column{{"s", arrow.BinaryTypes.String, texts}}, 3, len(texts))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	write(t, filepath.Join(t.TempDir(), "long.parquet"), r)
+	runtime.ReadMemStats(&after)
+	if took := (after.TotalAlloc - before.TotalAlloc) >> 20; took > 512 {
+		t.Errorf("writing %d MiB of text took %d MiB", len(long)>>20, took)
 	}
 }

@@ -160,13 +160,17 @@ func (e *chunkEncoder) size() int {
 		return 0
 	}
 	first := e.pageEnd(0)
+	all, part := e.v.n, first
+	if e.v.dict == nil && e.v.width == 0 { // the first page may have one long text alone, and all others short ones
+		all, part = 4*e.v.n+e.v.ends[e.v.n]-e.v.ends[0], 4*first+e.v.ends[first]-e.v.ends[0]
+	}
 	n := len(e.buf)
 	if e.squeeze {
 		n = len(e.small)
 	} else if len(e.buf) == 0 {
-		n = first * max(e.bits/8+1, e.v.width)
+		n = part * max(e.bits/8+1, e.v.width)
 	}
-	return int(float64(n)*float64(e.v.n)/float64(first)*1.05) + 1<<12
+	return int(float64(n)*float64(all)/float64(part)*1.05) + 1<<12
 }
 
 // pageEnd is where the page ends that begins at a row.

@@ -270,3 +270,31 @@ func choicesOfWidth[V comparable](t *testing.T, d *device.Device, valueOf func(i
 		}
 	}
 }
+
+// An operation of which a position was refused for good makes a table no larger, however new its batches were: a key
+// that was refused would find room.
+func TestOverGrowsNothing(t *testing.T) {
+	d := open(t, "cpu")
+	m, err := New[uint32, uint32](d, Options{})
+	must(t, err)
+	keys := make([]uint32, 100_000)
+	for i := range keys {
+		keys[i] = uint32(i)
+	}
+	must(t, m.Insert(keys[:50_000], keys[:50_000]))
+	rows, err := device.From(d, keys[50_000:])
+	must(t, err)
+	was := m.core.capacity()
+	must(t, m.core.frame.Writing(nil, func(st *device.Stream) error {
+		m.core.forecast.Learn(100, 0, 100)
+		exact := &frame.Exactly{}
+		exact.Refused(true)
+		_, _, err := m.core.take(st, int64(rows.Len()), 1, rows.Addr(), exact, func(frame.Part) error { return nil })
+		return err
+	}))
+	if now := m.core.capacity(); now != was {
+		t.Errorf("%d slots are %d now", was, now)
+	}
+	must(t, rows.Free())
+	must(t, m.Close())
+}
