@@ -462,6 +462,7 @@ func (c *core) take(st *device.Stream, n, share int64, keys uint64, exact *frame
 			return nil, nil, err
 		}
 	}
+	last := false
 	if keys != 0 && !exact.Over() {
 		rows := frame.Rows{Keys: keys, N: n}
 		grow := func(pairs int64) (why, err error) { return c.grow(st, pairs) }
@@ -471,7 +472,6 @@ func (c *core) take(st *device.Stream, n, share int64, keys uint64, exact *frame
 		}
 		defer learn()
 	}
-	last := false
 	return frame.Inserter{
 		Try:   c.tries(),
 		Share: share, Keys: keys, KeyBytes: c.cfg.keyBytes,

@@ -14,7 +14,8 @@ const furthestForecast = 4
 // otherwise it would be filled beyond what it should have first, row by row, and then grow in the middle of the batch.
 type Forecast struct{ fresh float64 }
 
-// asked is how many rows of a batch are looked up before a table grows for the others.
+// asked is how many rows of a batch are looked up before a table grows for the others, and the least batch that is
+// learned from.
 const asked = 1 << 12
 
 // Pairs is how many pairs a table with `live` will have after a batch; 0 if its limit is enough for that, or if they are
@@ -63,9 +64,9 @@ func (x *Forecast) First(f *Frame, st *device.Stream, b Rows, live func() int64,
 	return func() { x.Learn(b.N, had, live()) }, err
 }
 
-// Learn takes it that n rows brought a table from `before` pairs to `after`.
+// Learn takes it that n rows brought a table from `before` pairs to `after`. Of few rows it learns nothing.
 func (x *Forecast) Learn(n, before, after int64) {
-	if n > 0 {
+	if n >= asked {
 		x.fresh = min(1, max(0, float64(after-before)/float64(n)))
 	}
 }

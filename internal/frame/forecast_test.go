@@ -31,13 +31,14 @@ func TestForecast(t *testing.T) {
 		live, limit, to int64
 	}{
 		{"nothing is known", 0, 0, 0, 0, 900, 1000, 0},
-		{"all were new", 500, 0, 500, 0, 900, 1000, 1900},
-		{"there is room", 500, 0, 500, 0, 900, 2000, 0},
-		{"half were new", 500, 0, 250, 0, 900, 1000, 1400},
-		{"all are in", 500, 0, 500, 1000, 900, 1000, 0},
-		{"half are in", 500, 0, 500, 500, 900, 1000, 1400},
-		{"more than four times as many", 500, 0, 500, 0, 300, 400, 0},
-		{"some were deleted meanwhile", 500, 800, 300, 0, 900, 1000, 0},
+		{"all were new", 5000, 0, 5000, 0, 900, 1000, 1900},
+		{"there is room", 5000, 0, 5000, 0, 900, 2000, 0},
+		{"half were new", 5000, 0, 2500, 0, 900, 1000, 1400},
+		{"all are in", 5000, 0, 5000, 1000, 900, 1000, 0},
+		{"half are in", 5000, 0, 5000, 500, 900, 1000, 1400},
+		{"more than four times as many", 5000, 0, 5000, 0, 300, 400, 0},
+		{"there were few", 500, 0, 500, 0, 900, 1000, 1900}, // as was learned before
+		{"some were deleted meanwhile", 5000, 8000, 3000, 0, 900, 1000, 0},
 	} {
 		f.Learn(c.rows, c.was, c.is)
 		in = c.in

@@ -133,6 +133,7 @@ var formats = map[string]string{
 	"internal/columnar.decodeHead":      "internal/columnar/FuzzFile",
 	"internal/columnar.readBlock":       "internal/columnar/FuzzFile",
 	"serve/flight.decodeData":           "serve/flight/FuzzMessage",
+	"serve/flight.parse":                "serve/flight/FuzzCommand",
 	"serve/flight.parseCommand":         "serve/flight/FuzzCommand",
 	"serve/flight.parseOrder":           "serve/flight/FuzzCommand",
 	"serve/flight.knows":                "none: base64, which Go takes apart, and a word before it",
