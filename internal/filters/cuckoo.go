@@ -1,7 +1,6 @@
 package filters
 
 import (
-	"encoding/binary"
 	"math"
 
 	"github.com/warpmap/warpmap/kernel"
@@ -347,12 +346,4 @@ func (v Value) Check() error {
 		}
 	}
 	return nil
-}
-
-// words are a link's, for tests beside the tables that they are as those of.
-func (v Value) words(l link) (out []uint64) {
-	for at := l.words(); at < l.words()+int(l.wordsBytes); at += wordBytes {
-		out = append(out, binary.LittleEndian.Uint64(v[at:]))
-	}
-	return out
 }

@@ -2,6 +2,7 @@ package filters
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -15,6 +16,14 @@ import (
 	"github.com/warpmap/warpmap/table"
 	"github.com/warpmap/warpmap/warpcore"
 )
+
+// words are a link's, beside the tables that they are as those of.
+func (v Value) words(l link) (out []uint64) {
+	for at := l.words(); at < l.words()+int(l.wordsBytes); at += wordBytes {
+		out = append(out, binary.LittleEndian.Uint64(v[at:]))
+	}
+	return out
+}
 
 // memory is a Writer of a test.
 type memory struct{ v Value }
