@@ -615,3 +615,16 @@ func TestCutConnectionsAreBounded(t *testing.T) {
 		x.Close()
 	}
 }
+
+// A large capacity takes no memory before rows come.
+func TestCapacityIsAHint(t *testing.T) {
+	s := start(t, Options{})
+	mustAct(t, s.client(), "create", `{"table":"t","columns":"id:int64,n:int64","keys":["id"],"capacity":4294967296}`)
+	e, err := s.tables.get("t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st, err := e.Stats(); err != nil || st.Index.Bytes > 64<<20 {
+		t.Errorf("%d bytes, %v", st.Index.Bytes, err)
+	}
+}
