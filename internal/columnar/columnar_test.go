@@ -786,3 +786,10 @@ func TestReadAgainWithinTheBound(t *testing.T) {
 		y.Close()
 	}
 }
+
+// Of two columns of one name none is dropped: the error names it.
+func TestColumnsOfOneName(t *testing.T) {
+	if _, err := Parse("id:int64,n:int64, id :int32"); err == nil || !strings.Contains(err.Error(), `two are named "id"`) {
+		t.Errorf("two columns of one name: %v", err)
+	}
+}

@@ -209,6 +209,9 @@ func Parse(s string) (columns []Column, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("columns %q: %w", s, err)
 		}
+		if slices.ContainsFunc(columns, func(c Column) bool { return c.Name == name }) {
+			return nil, fmt.Errorf("columns %q: two are named %q: want names that differ", s, name)
+		}
 		columns = append(columns, Column{name, t, nullable})
 		if len(columns) > mostColumns {
 			return nil, fmt.Errorf("more than %d columns", mostColumns)

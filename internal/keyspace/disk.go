@@ -496,6 +496,10 @@ func (d *disk) save(s *Space, haste bool) (err error) {
 // copiedBytes is about how many bytes of a shard are copied while it is locked.
 var copiedBytes = 64 << 10 // tests have fewer
 
+// expiredFor is how long a key has expired before a snapshot leaves it out: who changes it has a clock that is behind,
+// and may have it expire later, or never, in the new log.
+const expiredFor = time.Minute
+
 // copyShard appends records of a shard from a hash on, and tells where to go on. From the first call on, what is done
 // to the shard is in the new log, though some keys are copied later, and with that: to do it again leads to the same.
 func (s *Space) copyShard(number int, from uint64, to *logFile, b *[]byte, keys *int64) (next uint64, more bool) {
@@ -506,7 +510,7 @@ func (s *Space) copyShard(number int, from uint64, to *logFile, b *[]byte, keys 
 	if len(sh.slots) == 0 {
 		return 0, false
 	}
-	now := time.Now().UnixMilli()
+	now := time.Now().Add(-expiredFor).UnixMilli()
 	for home, looked := sh.home(from), 0; home < len(sh.slots); home, looked = home+1, looked+1 {
 		if len(*b) >= copiedBytes || looked >= copiedBytes/slotBytes {
 			shift := 64 - uint(bits.TrailingZeros(uint(len(sh.slots))))

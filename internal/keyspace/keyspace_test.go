@@ -604,3 +604,22 @@ func BenchmarkGet(b *testing.B) {
 		sh.Unlock()
 	}
 }
+
+// A snapshot has keys that have just expired: a session whose clock is behind may keep them yet.
+func TestSnapshotHasJustExpired(t *testing.T) {
+	s := open(t, Options{Folder: t.TempDir(), Sync: SyncNever})
+	number := s.Hash([]byte("a")) >> (64 - shardBits)
+	now := time.Now().UnixMilli()
+	for at, want := range map[int64]int64{now - 1000: 1, now - 3_600_000: 0} {
+		keys := int64(-1)
+		for try := 0; keys != want && try < 20; try++ { // the key may be swept first
+			var b []byte
+			keys = 0
+			s.testPut("a", "v", at)
+			s.copyShard(int(number), number<<(64-shardBits), s.shards[number].log, &b, &keys)
+		}
+		if keys != want {
+			t.Errorf("expired %d ms ago: %d keys, want %d", now-at, keys, want)
+		}
+	}
+}

@@ -23,8 +23,11 @@ type order struct {
 	Capacity int          `json:"capacity,omitempty"`
 }
 
-// mostCapacity bounds what a client has a table make room for at once.
+// mostCapacity bounds the rows that a client says will come.
 const mostCapacity = 1 << 32
+
+// mostRoom is for how many rows there is room at once, whatever a client says: a table grows as they come.
+const mostRoom = 1 << 18
 
 func parseOrder(text []byte) (o order, err error) {
 	if !bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) {
@@ -63,7 +66,7 @@ var actions = []struct {
 	}},
 	{"create", `make a table: {"table":"prices","columns":"id:int64,price:float64?","keys":["id"]}; also values, ` +
 		`family and capacity`, func(s *Server, _ context.Context, o order) ([][]byte, error) {
-		return nil, input(s.Create(Spec{o.Table, o.Columns, o.Keys, o.Values, o.Family, o.Capacity}))
+		return nil, input(s.Create(Spec{o.Table, o.Columns, o.Keys, o.Values, o.Family, min(o.Capacity, mostRoom)}))
 	}},
 	{"drop", "remove a table and its snapshot", func(s *Server, _ context.Context, o order) ([][]byte, error) {
 		return nil, s.tables.drop(o.Table)

@@ -26,11 +26,12 @@ func (b *bounded) Accept() (net.Conn, error) {
 		select {
 		case b.places <- struct{}{}:
 			b.s.metrics.connections.Add(1)
-			p := &place{Conn: c, leave: sync.OnceFunc(func() { <-b.places })}
+			p := &place{Conn: c, users: 1, free: func() { <-b.places }}
+			p.close = sync.OnceFunc(p.leave)
 			if b.s.o.Token != "" {
 				p.known = time.AfterFunc(b.s.o.Timeout, func() {
 					b.s.metrics.expired.Add(1)
-					p.leave()
+					p.close()
 					c.Close()
 				})
 			}
@@ -42,15 +43,41 @@ func (b *bounded) Accept() (net.Conn, error) {
 	}
 }
 
-// place is a connection that gives its place back. That of a stranger, who says no token, is closed after a while.
+// place is a connection that gives its place back when it is closed and the work of its calls has ended: who connects
+// again and again has no more calls than others. That of a stranger, who says no token, is closed after a while.
 type place struct {
 	net.Conn
-	leave func()
+	free  func()
+	close func()      // leaves for the connection, once
 	known *time.Timer // nil: there is no token; the first call that has it stops it
+
+	mu    sync.Mutex
+	users int // calls, and one more until the connection is closed
+}
+
+// enter keeps the place for a call, until leave. It tells whether the place was not given back before.
+func (p *place) enter() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.users == 0 {
+		return false
+	}
+	p.users++
+	return true
+}
+
+func (p *place) leave() {
+	p.mu.Lock()
+	p.users--
+	last := p.users == 0
+	p.mu.Unlock()
+	if last {
+		p.free()
+	}
 }
 
 func (p *place) Close() error {
-	if p.leave(); p.known != nil {
+	if p.close(); p.known != nil {
 		p.known.Stop()
 	}
 	return p.Conn.Close()
@@ -87,11 +114,17 @@ func hangUp(ctx context.Context) {
 	}
 }
 
-// introduced keeps a call's connection, which has said the token.
-func introduced(ctx context.Context) {
-	if p, is := connection(ctx).(*place); is && p.known != nil {
+// entered keeps a call's connection, which has said the token, and its place until leave. It tells whether the
+// connection is still there.
+func entered(ctx context.Context) (leave func(), is bool) {
+	p, is := connection(ctx).(*place)
+	if !is {
+		return func() {}, true
+	}
+	if p.known != nil {
 		p.known.Stop()
 	}
+	return p.leave, p.enter()
 }
 
 // connection is that of a call.

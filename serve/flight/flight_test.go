@@ -349,6 +349,7 @@ func TestWrongCalls(t *testing.T) {
 		`{"table":"x","columns":"id:int64","keys":["id"],"family":"none"}`:          codes.InvalidArgument,
 		`{"table":"x","columns":"id:int64","keys":["id"],"capacity":-1}`:            codes.InvalidArgument,
 		`{"table":"x","columns":"id:int64?,n:int64","keys":["id"],"values":["no"]}`: codes.InvalidArgument,
+		`{"table":"x","columns":"id:int64,id:int32","keys":["id"]}`:                 codes.InvalidArgument,
 		`{`: codes.InvalidArgument,
 		`{"table":"x","columns":"id:int64","keys":["id"]} {"table":"y"}`: codes.InvalidArgument,
 	} {

@@ -14,6 +14,7 @@ import (
 	mrand "math/rand/v2"
 	"net"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -569,4 +570,61 @@ func TestLoadBesideOpenCalls(t *testing.T) {
 	}
 	mustAct(t, c, "drop", "t")
 	code(t, "a look-up then", read(), codes.NotFound, `"t" was dropped`)
+}
+
+// Connections that are cut while their calls wait keep their places: who connects again has no more calls.
+func TestCutConnectionsAreBounded(t *testing.T) {
+	s := start(t, Options{Clients: 3, Streams: 1})
+	c := s.client()
+	filled(t, s, c, 10)
+	e, err := s.tables.get("t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	held, free, done := make(chan bool), make(chan bool), make(chan error, 1)
+	go func() {
+		done <- e.Export(context.Background(), 0, 1, func(columnar.Frame) error { close(held); <-free; return nil })
+	}()
+	<-held // writes wait
+	over := sync.OnceFunc(func() { close(free) })
+	defer over()
+	for range 10 {
+		x := s.client()
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		put(ctx, x, path("t"), record(map[string][]int64{"id": {1}, "n": {1}}, "id", "n"))
+		cancel()
+		x.Close()
+	}
+	eventually(t, "the calls of two connections wait, and of no more", func() bool { return s.metrics.open.Load() == 2 })
+	if s.metrics.refused.Load() == 0 {
+		t.Error("no connection was refused")
+	}
+	serves(t, c)
+	over()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "all calls end", func() bool { return s.metrics.open.Load() == 0 })
+	for range 5 { // and then there are places
+		var x wire.Client
+		eventually(t, "a connection has a place", func() bool {
+			x = s.client()
+			_, err := find(context.Background(), x, path("t"), record(map[string][]int64{"id": {2}}, "id"))
+			return err == nil
+		})
+		x.Close()
+	}
+}
+
+// A large capacity takes no memory before rows come.
+func TestCapacityIsAHint(t *testing.T) {
+	s := start(t, Options{})
+	mustAct(t, s.client(), "create", `{"table":"t","columns":"id:int64,n:int64","keys":["id"],"capacity":4294967296}`)
+	e, err := s.tables.get("t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st, err := e.Stats(); err != nil || st.Index.Bytes > 64<<20 {
+		t.Errorf("%d bytes, %v", st.Index.Bytes, err)
+	}
 }
