@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	classify "github.com/warpmap/warpmap/genome/classify/serve"
 	"github.com/warpmap/warpmap/internal/columnar"
 	"github.com/warpmap/warpmap/join"
 	"github.com/warpmap/warpmap/serve/flight"
@@ -249,31 +247,8 @@ func (s *flightFlags) load(ctx context.Context, to *flight.Server, t *servedTabl
 }
 
 // listeners are those that the flags name; on an error, those before it.
-func (s *flightFlags) listeners(k *keyFlags) (all []net.Listener, err error) {
-	if s.listen != "" {
-		l, err := net.Listen("tcp", s.listen)
-		if err != nil {
-			return all, fmt.Errorf("--flight: %w", err)
-		}
-		if k.cert != "" {
-			pair, err := tls.LoadX509KeyPair(k.cert, k.key)
-			if err != nil {
-				l.Close()
-				return all, fmt.Errorf("--tls-cert: %w", err)
-			}
-			l = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12,
-				NextProtos: []string{"h2"}})
-		}
-		all = append(all, l)
-	}
-	if s.socket != "" {
-		l, err := classify.ListenUnix(s.socket)
-		if err != nil {
-			return all, fmt.Errorf("--flight-socket: %w", err)
-		}
-		all = append(all, l)
-	}
-	return all, nil
+func (s *flightFlags) listeners(k *keyFlags) ([]net.Listener, error) {
+	return k.listenAt("--flight", s.listen, "--flight-socket", s.socket, "h2")
 }
 
 // tell says where it listens.

@@ -333,11 +333,18 @@ func (s *keyFlags) web() (net.Listener, error) {
 }
 
 // listeners are those that the flags name; on an error, those before it.
-func (s *keyFlags) listeners() (all []net.Listener, err error) {
-	if s.listen != "" {
-		l, err := net.Listen("tcp", s.listen)
+func (s *keyFlags) listeners() ([]net.Listener, error) {
+	return s.listenAt("--redis", s.listen, "--socket", s.socket)
+}
+
+// listenAt listens at an address, with TLS where there is a certificate, and on a socket, where these are not empty:
+// what flags of those names say. protocols are those within TLS. On an error it gives the listeners before it.
+func (s *keyFlags) listenAt(flag, address, socketFlag, socket string, protocols ...string) (
+	all []net.Listener, err error) {
+	if address != "" {
+		l, err := net.Listen("tcp", address)
 		if err != nil {
-			return all, fmt.Errorf("--redis: %w", err)
+			return all, fmt.Errorf("%s: %w", flag, err)
 		}
 		if s.cert != "" {
 			pair, err := tls.LoadX509KeyPair(s.cert, s.key)
@@ -345,14 +352,15 @@ func (s *keyFlags) listeners() (all []net.Listener, err error) {
 				l.Close()
 				return all, fmt.Errorf("--tls-cert: %w", err)
 			}
-			l = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12})
+			l = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12,
+				NextProtos: protocols})
 		}
 		all = append(all, l)
 	}
-	if s.socket != "" {
-		l, err := classify.ListenUnix(s.socket)
+	if socket != "" {
+		l, err := classify.ListenUnix(socket)
 		if err != nil {
-			return all, fmt.Errorf("--socket: %w", err)
+			return all, fmt.Errorf("%s: %w", socketFlag, err)
 		}
 		all = append(all, l)
 	}
