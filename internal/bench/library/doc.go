@@ -1,5 +1,5 @@
 // Package library measures what programs get that use warpmap as a library: look-ups of single keys from
-// many goroutines, saving and loading, sketches, tables that age, and tables beside Go's maps.
+// many goroutines, saving and loading, sketches, tables that grow and that age, and tables beside Go's maps.
 package library
 
 import "github.com/warpmap/warpmap/internal/bench"
