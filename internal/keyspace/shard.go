@@ -342,7 +342,7 @@ func (s *Shard) reserve(size int) uint64 {
 		}
 	}
 	full := s.current
-	usual := min(mostSegment, max(leastSegment, 1<<bits.Len(uint(s.records/8))))
+	usual := s.usual()
 	if size > usual/4 {
 		seg := s.segment(size)
 		s.segments[seg].used = size
@@ -359,6 +359,11 @@ func (s *Shard) reserve(size int) uint64 {
 		s.left = full
 	}
 	return place
+}
+
+// usual is how large segments are made, by what lives in the shard.
+func (s *Shard) usual() int {
+	return min(mostSegment, max(leastSegment, 1<<bits.Len(uint(s.records/8))))
 }
 
 // segment makes a segment, and gives its number.
@@ -397,6 +402,11 @@ func (s *Shard) thin(seg uint32) {
 	switch {
 	case s.moving || g.mem == nil:
 	case g.dead == g.used && seg == s.current:
+		if len(g.mem) > s.usual() { // it was made when more lived here
+			s.drop(seg)
+			s.current = 0
+			return
+		}
 		g.used, g.dead = 0, 0
 	case seg == s.current:
 	case g.dead == g.used:
