@@ -47,10 +47,16 @@ type entry struct {
 
 // appendEntry appends a record of a file to b.
 func appendEntry(b []byte, e entry) []byte {
-	from := len(b)
-	b = appendOpen(b, e)
-	seal(b[from:])
-	return b
+	head := e.sealed()
+	return append(append(append(b, head[:]...), e.key...), e.value...)
+}
+
+// sealed is a record's head, with the checksums.
+func (e entry) sealed() (head [entryBytes]byte) {
+	head = e.head()
+	binary.LittleEndian.PutUint32(head[4:], crc32.Update(crc32.Update(0, castagnoli, e.key), castagnoli, e.value))
+	binary.LittleEndian.PutUint32(head[:], crc32.Update(0, castagnoli, head[4:]))
+	return head
 }
 
 // seal puts the checksums into records that appendOpen appended.
@@ -65,7 +71,12 @@ func seal(b []byte) {
 
 // appendOpen appends a record without its checksums, which take longer than the rest.
 func appendOpen(b []byte, e entry) []byte {
-	var head [entryBytes]byte
+	head := e.head()
+	return append(append(append(b, head[:]...), e.key...), e.value...)
+}
+
+// head is a record's head without its checksums.
+func (e entry) head() (head [entryBytes]byte) {
 	binary.LittleEndian.PutUint32(head[8:], uint32(e.kind))
 	binary.LittleEndian.PutUint32(head[12:], uint32(len(e.key)))
 	binary.LittleEndian.PutUint32(head[16:], uint32(len(e.value)))
@@ -73,7 +84,7 @@ func appendOpen(b []byte, e entry) []byte {
 		head[20] = 1
 	}
 	binary.LittleEndian.PutUint64(head[24:], uint64(e.expires))
-	return append(append(append(b, head[:]...), e.key...), e.value...)
+	return head
 }
 
 // DamagedError says where a file is damaged.
@@ -241,8 +252,9 @@ func (l *logFile) append(e entry) {
 	if l == nil {
 		return
 	}
+	head := e.sealed() // before the lock, which all threads want
 	before := l.begin()
-	l.buf = appendEntry(l.buf, e)
+	l.buf = append(append(append(l.buf, head[:]...), e.key...), e.value...)
 	l.end(before)
 }
 

@@ -623,3 +623,46 @@ func TestSnapshotHasJustExpired(t *testing.T) {
 		}
 	}
 }
+
+// Those who only look do not wait for one another, and see what Get would; what has expired stays for who has the lock.
+func TestShare(t *testing.T) {
+	s := open(t, Options{})
+	for i := range 1000 {
+		s.testPut(fmt.Sprint(i), fmt.Sprint("value ", i), int64(i%2*50))
+	}
+	var hashes []uint64
+	var all Several
+	for i := range 1010 {
+		hashes = append(hashes, s.Hash([]byte(fmt.Sprint(i))))
+		all.Add(hashes[i])
+	}
+	s.ShareAll(&all)
+	from := make([]int, len(hashes))
+	s.Warm(hashes, from)
+	for i, h := range hashes {
+		sh, key := s.Share(h), []byte(fmt.Sprint(i)) // a second time
+		v, there, expired := sh.Look(h, key, 100)
+		v2, there2, expired2 := sh.LookFrom(from[i], h, key, 100)
+		sh.Unshare()
+		want := fmt.Sprint("value ", i)
+		if i%2 == 1 || i >= 1000 {
+			want = ""
+		}
+		if string(v) != want || there != (want != "") || expired != (i%2 == 1 && i < 1000) ||
+			string(v2) != want || there2 != there || expired2 != expired {
+			t.Errorf("key %d: %q, %v, %v, and from Warm's slot %q, %v, %v", i, v, there, expired, v2, there2, expired2)
+		}
+	}
+	s.UnshareAll(&all)
+	s.Looked(500, 510)
+	if n := s.Counts(false); n.Keys != 1000 || n.Expiring != 500 || n.Hits != 500 || n.Misses != 510 {
+		t.Errorf("%+v", n)
+	}
+	s.sweep(0)
+	if n := s.Counts(false); n.Keys != 500 || n.Expiring != 0 {
+		t.Errorf("behind the sweep: %+v", n)
+	}
+	if err := s.Check(); err != nil {
+		t.Error(err)
+	}
+}

@@ -5,17 +5,18 @@ import (
 	"math/bits"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 )
 
-// Shard is the keys of some hashes. All methods are called between Lock and Unlock of it; what they return of the
-// shard's memory is the caller's until it changes the shard or unlocks it.
+// Shard is the keys of some hashes. All methods are called between Lock and Unlock of it, and Look also between Share and
+// Unshare; what they return of the shard's memory is the caller's until it changes the shard or unlocks it.
 type Shard struct {
-	mu       sync.Mutex
-	space    *Space
-	slots    []slot
+	mu       sync.RWMutex
+	slots    []slot    // with mu and what leads to segments in one line of memory
 	segments []segment // the first is none, so that no place is 0
-	spare    []uint32  // numbers of segments that are no more
-	current  uint32    // where records are put; 0: nowhere yet
+	space    *Space
+	spare    []uint32 // numbers of segments that are no more
+	current  uint32   // where records are put; 0: nowhere yet
 	moving   bool
 	left     uint32 // the segment that was current when records began to be moved, and is not any more; or 0
 	log      *logFile
@@ -23,7 +24,7 @@ type Shard struct {
 	watches  map[string][]*Watch // by their keys
 	records  int64               // bytes of live records
 	counted  int64               // bytes of records and slots that the space does not know yet
-	expiring int                 // keys that expire
+	expiring atomic.Int64        // keys that expire
 	at       int                 // the slot where the sweep goes on
 	keys     atomic.Int64
 
@@ -33,6 +34,9 @@ type Shard struct {
 
 // Unlock ends what Lock began.
 func (s *Shard) Unlock() { s.mu.Unlock() }
+
+// Unshare ends what Share began.
+func (s *Shard) Unshare() { s.mu.RUnlock() }
 
 // home is the slot where the search for a hash begins.
 func (s *Shard) home(hash uint64) int {
@@ -48,7 +52,12 @@ func (s *Shard) find(hash uint64, key []byte) int {
 	if len(s.slots) == 0 {
 		return -1
 	}
-	for i := s.home(hash); ; i = (i + 1) & (len(s.slots) - 1) {
+	return s.findFrom(s.home(hash), hash, key)
+}
+
+// findFrom does what find does, from a slot on before which the hash is not.
+func (s *Shard) findFrom(i int, hash uint64, key []byte) int {
+	for ; ; i = (i + 1) & (len(s.slots) - 1) {
 		switch at := &s.slots[i]; {
 		case at.place == 0:
 			return -1
@@ -83,6 +92,35 @@ func (s *Shard) Get(hash uint64, key []byte, now int64) (value []byte, expires i
 		r.set32(atUsed, t)
 	}
 	return r.text(), r.expires(), true
+}
+
+// Look does what Get does, for those who share the shard. It counts nothing: see Space.Looked. A key that has expired
+// stays where it is until somebody asks with the lock.
+func (s *Shard) Look(hash uint64, key []byte, now int64) (value []byte, there, expired bool) {
+	return s.look(s.find(hash, key), now)
+}
+
+// LookFrom does what Look does, from where Warm says.
+func (s *Shard) LookFrom(at int, hash uint64, key []byte, now int64) (value []byte, there, expired bool) {
+	if at < 0 {
+		return nil, false, false
+	}
+	return s.look(s.findFrom(at, hash, key), now)
+}
+
+func (s *Shard) look(i int, now int64) (value []byte, there, expired bool) {
+	if i < 0 {
+		return nil, false, false
+	}
+	r := s.record(s.slots[i].place)
+	if r.expired(now) {
+		return nil, false, true
+	}
+	used := (*uint32)(unsafe.Pointer(&r[atUsed])) // records begin at multiples of grain
+	if t := clock(now); atomic.LoadUint32(used) != t {
+		atomic.StoreUint32(used, t)
+	}
+	return r.text(), true, false
 }
 
 // Peek does what Get does, and leaves no trace of it.
@@ -154,7 +192,7 @@ func (s *Shard) put(i int, hash uint64, key, value []byte, filter bool, expires,
 	if i >= 0 {
 		r := s.record(s.slots[i].place)
 		if size, wanted := r.size(), sizeOf(len(key), len(value)); wanted <= size && (size <= 64 || 2*wanted >= size) {
-			s.expiring += expiring(expires) - expiring(r.expires())
+			s.expireMore(expiring(expires) - expiring(r.expires()))
 			r.set32(atKeyBytes, keyWord(len(key), filter))
 			r.set32(atValueBytes, uint32(len(value)))
 			r.set32(atUsed, clock(now))
@@ -179,7 +217,14 @@ func (s *Shard) replace(i int, place uint64) {
 	s.release(old)
 }
 
-func expiring(at int64) int {
+// expireMore says that so many more keys expire.
+func (s *Shard) expireMore(n int64) {
+	if n != 0 {
+		s.expiring.Add(n)
+	}
+}
+
+func expiring(at int64) int64 {
 	if at != 0 {
 		return 1
 	}
@@ -198,7 +243,7 @@ func (s *Shard) write(key, value []byte, filter bool, room int, expires, now int
 	r.setExpires(expires)
 	copy(r[headBytes:], key)
 	copy(r[headBytes+len(key):], value)
-	s.expiring += expiring(expires)
+	s.expireMore(expiring(expires))
 	s.records += int64(size)
 	s.counted += int64(size)
 	return place
@@ -277,7 +322,7 @@ func (s *Shard) Expire(hash uint64, key []byte, at, now int64) bool {
 
 func (s *Shard) expire(i int, at int64) {
 	r := s.record(s.slots[i].place)
-	s.expiring += expiring(at) - expiring(r.expires())
+	s.expireMore(expiring(at) - expiring(r.expires()))
 	r.setExpires(at)
 }
 
@@ -387,7 +432,7 @@ func (s *Shard) segment(size int) uint32 {
 func (s *Shard) release(place uint64) {
 	r := s.record(place)
 	size := r.size()
-	s.expiring -= expiring(r.expires())
+	s.expireMore(-expiring(r.expires()))
 	r.set32(atKeyBytes, r.u32(atKeyBytes)|deadBit)
 	s.records -= int64(size)
 	s.counted -= int64(size)
@@ -466,7 +511,8 @@ func (s *Shard) clear() {
 	}
 	s.space.live.Add(s.counted - s.bytes())
 	s.slots, s.segments, s.spare, s.current = nil, nil, nil, 0
-	s.expiring, s.at, s.records, s.counted = 0, 0, 0, 0
+	s.at, s.records, s.counted = 0, 0, 0
+	s.expiring.Store(0)
 	s.keys.Store(0)
 	s.changes++
 }

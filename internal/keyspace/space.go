@@ -47,6 +47,7 @@ type Space struct {
 	o         Options
 	seed      maphash.Seed
 	shards    []Shard
+	_         [64]byte     // what is above changes never
 	allocated atomic.Int64 // bytes of segments
 	live      atomic.Int64 // bytes of live records and of indexes, nearly
 	unsettled atomic.Int64 // how nearly, for a shard
@@ -56,6 +57,10 @@ type Space struct {
 
 	most   atomic.Int64 // bytes, as in Options.Most
 	policy atomic.Int64
+
+	_            [64]byte
+	hits, misses atomic.Uint64 // of Look
+	_            [64]byte
 
 	stop    chan struct{}
 	workers crash.WaitGroup
@@ -134,6 +139,13 @@ func (s *Space) Lock(hash uint64) *Shard {
 	return sh
 }
 
+// Share locks the shard of a hash for those who change nothing, and so do not wait for one another.
+func (s *Space) Share(hash uint64) *Shard {
+	sh := &s.shards[hash>>(64-shardBits)]
+	sh.mu.RLock()
+	return sh
+}
+
 // Several is the shards of several keys. The zero value is none.
 type Several [shards / 64]uint64
 
@@ -166,25 +178,66 @@ func (s *Space) UnlockAll(t *Several) {
 	}
 }
 
-// Warm reads what a look-up of each hash will read first, so that the processor waits for all of that at once, and not
-// for one after the other. The caller has locked the shards. places is scratch memory, of as many.
-func (s *Space) Warm(hashes, places []uint64) (sum uint64) {
-	for i, hash := range hashes {
-		if sh := s.Of(hash); len(sh.slots) > 0 {
-			places[i] = sh.slots[sh.home(hash)].place
-		} else {
-			places[i] = 0
+// ShareAll is to Share what LockAll is to Lock.
+func (s *Space) ShareAll(t *Several) {
+	for w, word := range t {
+		for ; word != 0; word &= word - 1 {
+			s.shards[w*64+bits.TrailingZeros64(word)].mu.RLock()
 		}
 	}
-	for i, place := range places[:len(hashes)] {
-		if place != 0 {
-			sum += uint64(s.Of(hashes[i]).record(place)[0])
+}
+
+// UnshareAll ends what ShareAll began.
+func (s *Space) UnshareAll(t *Several) {
+	for w, word := range t {
+		for ; word != 0; word &= word - 1 {
+			s.shards[w*64+bits.TrailingZeros64(word)].mu.RUnlock()
+		}
+	}
+}
+
+// Looked counts what Look found, and what it did not.
+func (s *Space) Looked(hits, misses uint64) {
+	if hits > 0 {
+		s.hits.Add(hits)
+	}
+	if misses > 0 {
+		s.misses.Add(misses)
+	}
+}
+
+// Warm reads what a look-up of each hash will read, so that the processor waits for all of that at once, and not for one
+// after the other: first the slots where the searches begin, then the records that the hashes have, of which most lie in
+// two lines of memory. from, of as many, is where LookFrom begins. The caller has locked the shards, or shares them.
+func (s *Space) Warm(hashes []uint64, from []int) (sum uint64) {
+	for _, hash := range hashes {
+		if sh := s.Of(hash); len(sh.slots) > 0 {
+			sum += sh.slots[sh.home(hash)].place
+		}
+	}
+	for k, hash := range hashes {
+		sh := s.Of(hash)
+		from[k] = -1
+		if len(sh.slots) == 0 {
+			continue
+		}
+		i := sh.home(hash)
+		for sh.slots[i].place != 0 && sh.slots[i].hash != hash {
+			i = (i + 1) & (len(sh.slots) - 1)
+		}
+		if place := sh.slots[i].place; place != 0 {
+			from[k] = i
+			mem, at := sh.segments[place>>32].mem, int(uint32(place))
+			sum += uint64(mem[at]) + uint64(mem[min(at+lineBytes-1, len(mem)-1)])
 		}
 	}
 	return sum
 }
 
-// Of is the shard of a hash, which the caller has locked by LockAll.
+// lineBytes is what a processor reads of its memory at once.
+const lineBytes = 64
+
+// Of is the shard of a hash, which the caller has locked by LockAll, or shares.
 func (s *Space) Of(hash uint64) *Shard { return &s.shards[hash>>(64-shardBits)] }
 
 // Len counts the keys, those among them that have expired and were not removed yet. Cost: some microseconds.
@@ -349,14 +402,14 @@ type Counts struct {
 
 // Counts counts. held says that the caller has locked all shards. Cost: some ten microseconds.
 func (s *Space) Counts(held bool) (c Counts) {
-	c.Allocated = s.allocated.Load()
+	c.Allocated, c.Hits, c.Misses = s.allocated.Load(), s.hits.Load(), s.misses.Load()
 	for i := range s.shards {
 		sh := &s.shards[i]
 		if !held {
 			sh.mu.Lock()
 		}
 		c.Keys += sh.keys.Load()
-		c.Expiring += int64(sh.expiring)
+		c.Expiring += sh.expiring.Load()
 		c.Watched += int64(len(sh.watches))
 		c.Hits += sh.hits
 		c.Misses += sh.misses
@@ -374,6 +427,8 @@ func (s *Space) Counts(held bool) (c Counts) {
 
 // Forget sets what Counts counts of events back to 0, but for Changes.
 func (s *Space) Forget(held bool) {
+	s.hits.Store(0)
+	s.misses.Store(0)
 	for i := range s.shards {
 		sh := &s.shards[i]
 		if !held {
@@ -517,7 +572,7 @@ func (s *Space) sweep(from int) (next int) {
 	began := time.Now()
 	for i := range shards {
 		sh := &s.shards[(from+i)%shards]
-		for more := true; more; {
+		for more := sh.expiring.Load() > 0; more; { // the lock has those wait who share shards
 			sh.mu.Lock()
 			more = sh.sweep(began.UnixMilli())
 			sh.mu.Unlock()
@@ -531,9 +586,6 @@ func (s *Space) sweep(from int) (next int) {
 
 // sweep looks at some slots, and tells whether it should go on.
 func (s *Shard) sweep(now int64) (more bool) {
-	if s.expiring == 0 {
-		return false
-	}
 	seen, expired := 0, 0
 	for range min(sweepSlots, len(s.slots)) {
 		if s.at >= len(s.slots) {
@@ -574,7 +626,7 @@ func (s *Space) Check() error {
 }
 
 func (s *Shard) check(number uint64) error {
-	keys, expires, live, slots := 0, 0, map[uint64]bool{}, len(s.slots)
+	keys, expires, live, slots := 0, int64(0), map[uint64]bool{}, len(s.slots)
 	for i, at := range s.slots {
 		if at.place == 0 {
 			continue
@@ -594,9 +646,9 @@ func (s *Shard) check(number uint64) error {
 			return fmt.Errorf("slot %d has a value of %d bytes in %d", i, len(r.value()), r.room())
 		}
 	}
-	if n := int(s.keys.Load()); n != keys || expires != s.expiring || keys*fullDenominator > slots*fullNumerator {
+	if n := int(s.keys.Load()); n != keys || expires != s.expiring.Load() || keys*fullDenominator > slots*fullNumerator {
 		return fmt.Errorf("%d keys and %d that expire in %d slots, of which %d and %d are known", keys,
-			expires, slots, n, s.expiring)
+			expires, slots, n, s.expiring.Load())
 	}
 	records := int64(0)
 	for seg, g := range s.segments {

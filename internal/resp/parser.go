@@ -212,6 +212,10 @@ func (p *Parser) line64() []byte { return p.buf[p.pos:min(len(p.buf), p.pos+most
 
 // length reads a line such as "*3\r\n", if it is there.
 func (p *Parser) length(what, invalid string, most int) (n int, ok bool, err error) {
+	if v, size := short(p.buf[p.pos:]); size > 0 && v <= most {
+		p.pos += size
+		return v, true, nil
+	}
 	line := p.line64()
 	end := bytes.IndexByte(line, '\r')
 	if end < 0 && len(line) > mostLine {
@@ -226,6 +230,21 @@ func (p *Parser) length(what, invalid string, most int) (n int, ok bool, err err
 	}
 	p.pos += end + 2
 	return int(max(v, -1)), true, nil
+}
+
+// short is the number of a line such as "*3\r\n" and how many bytes that is, if it is a small number and all is there.
+func short(b []byte) (n, size int) {
+	for i := 1; i < min(len(b)-1, 8); i++ {
+		d := b[i] - '0'
+		if d > 9 {
+			if b[i] == '\r' && i > 1 && (i == 2 || b[1] != '0') {
+				return n, i + 2
+			}
+			break
+		}
+		n = 10*n + int(d)
+	}
+	return 0, 0
 }
 
 // line takes a line of words. more says that it is not whole.

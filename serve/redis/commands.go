@@ -35,6 +35,8 @@ const (
 
 var commands map[string]*command
 
+var getCommand *command
+
 // listed is what a command's line says.
 type listed struct {
 	name              string
@@ -164,6 +166,7 @@ func init() { // some commands list all
 		}
 		commands[c.name] = cmd
 	}
+	getCommand = commands["get"]
 	for name, more := range map[string]func(c *session, args [][]byte) int64{
 		"append": appendNeeds, "setrange": setRangeNeeds, "setbit": setBitNeeds, "copy": copyNeeds,
 		"pfadd": sketchNeeds, "pfmerge": sketchNeeds, "bf.reserve": bloomNeeds, "cf.reserve": cuckooNeeds,
@@ -207,10 +210,13 @@ func (c *session) do(args [][]byte) *command {
 	if c.mute != heardAgain {
 		return c.mutely(args)
 	}
-	cmd := lookUp(args[0])
-	if cmd == nil {
-		c.unknown(args)
-		return nil
+	cmd := c.usual
+	if cmd == nil || !is(args[0], cmd.name) { // most clients ask for the same again
+		if cmd = lookUp(args[0]); cmd == nil {
+			c.unknown(args)
+			return nil
+		}
+		c.usual = cmd
 	}
 	if cmd.subs != nil && len(args) > 1 {
 		if cmd = cmd.sub(args[1]); cmd == nil {
@@ -444,15 +450,21 @@ func (c *session) unlock(sh *keyspace.Shard) {
 
 // lockAll locks the shards of keys, of which each step-th argument is one, and gives their hashes.
 func (c *session) lockAll(args [][]byte, step int) (*keyspace.Several, []uint64) {
+	all, hashes := c.several(args, step)
+	if !c.held {
+		c.s.space.LockAll(all)
+	}
+	return all, hashes
+}
+
+// several is the shards and the hashes of keys, of which each step-th argument is one.
+func (c *session) several(args [][]byte, step int) (*keyspace.Several, []uint64) {
 	var all keyspace.Several
 	c.hashes = c.hashes[:0]
 	for i := 0; i < len(args); i += step {
 		hash := c.s.space.Hash(args[i])
 		c.hashes = append(c.hashes, hash)
 		all.Add(hash)
-	}
-	if !c.held {
-		c.s.space.LockAll(&all)
 	}
 	return &all, c.hashes
 }

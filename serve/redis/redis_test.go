@@ -186,6 +186,55 @@ func TestCommands(t *testing.T) {
 	c.want("-ERR value is not an integer or out of range\r\n", "incr", "a")
 }
 
+// A pipeline of GET is answered as one GET behind the other is, also where keys have expired, hold filters or are absent,
+// and where other commands stand between.
+func TestPipelinesOfGet(t *testing.T) {
+	s := serve(t, Options{})
+	c := dial(t, s.addr)
+	var all [2]string
+	for round := range all {
+		c.want("+OK\r\n", "FLUSHALL")
+		c.want("+OK\r\n", "CONFIG", "RESETSTAT")
+		c.want("*1\r\n:1\r\n", "BF.MADD", "filter", "x")
+		var asked [][]string
+		for i := range 100 {
+			key, time := fmt.Sprint("k", i), "100000"
+			if i%3 == 0 {
+				time = "1"
+			}
+			c.want("+OK\r\n", "SET", key, fmt.Sprint("v", i), "PX", time)
+			asked = append(asked, []string{"get", key}, []string{"GeT", "no" + key})
+			switch i % 25 {
+			case 7:
+				asked = append(asked, []string{"GET", "filter"}, []string{"GET"})
+			case 13:
+				asked = append(asked, []string{"SET", "k70", "other"})
+			case 20:
+				asked = append(asked, []string{"MGET", "k1", "k99", "filter", "none", "k70"})
+			}
+		}
+		time.Sleep(20 * time.Millisecond)
+		var pipeline []byte
+		for _, one := range asked {
+			if round == 0 {
+				all[0] += c.do(one...)
+			}
+			pipeline = append(pipeline, request(one...)...)
+		}
+		if round == 1 {
+			c.send(pipeline)
+			for range asked {
+				all[1] += c.reply()
+			}
+		}
+		n := s.space.Counts(false)
+		all[round] += fmt.Sprint(n.Hits, n.Misses, n.Keys)
+	}
+	if all[0] != all[1] || !strings.Contains(all[0], "WRONGTYPE") || !strings.Contains(all[0], "$3\r\nv98\r\n") {
+		t.Errorf("one after the other:\n%q\nin a pipeline:\n%q", all[0], all[1])
+	}
+}
+
 // safeBuffer is a buffer that several goroutines write to.
 type safeBuffer struct {
 	mu sync.Mutex

@@ -20,15 +20,16 @@ type session struct {
 	version int  // of the protocol
 	known   bool // has said the password, if there is one
 	in      *resp.Parser
-	out     []byte // replies that were not sent yet
-	from    int    // where those of this round begin
-	now     int64  // milliseconds since 1970, when this round began
-	closing bool   // once the replies are sent
-	wrote   bool   // something that must be in the log before the replies are sent
-	more    bool   // requests may be left in the parser, since many replies wait
-	done    int64  // requests of this round
-	strange int64  // since when it has not said the password, in milliseconds since 1970
-	half    int64  // since when a part of a request is there; 0: there is none
+	out     []byte   // replies that were not sent yet
+	from    int      // where those of this round begin
+	now     int64    // milliseconds since 1970, when this round began
+	closing bool     // once the replies are sent
+	wrote   bool     // something that must be in the log before the replies are sent
+	more    bool     // requests may be left in the parser, since many replies wait
+	done    int64    // requests of this round
+	usual   *command // that was looked up last
+	strange int64    // since when it has not said the password, in milliseconds since 1970
+	half    int64    // since when a part of a request is there; 0: there is none
 
 	last atomic.Int64 // milliseconds since 1970, when something came or went
 	name atomic.Pointer[string]
@@ -44,7 +45,7 @@ type session struct {
 
 	ahead   [warmed]asked // the requests that are answered together
 	hashes  []uint64      // scratch memory of commands
-	places  [warmed]uint64
+	warmAt  [warmed]int
 	scratch []byte
 }
 
@@ -65,8 +66,13 @@ func (c *session) run(now time.Time) {
 	c.more, c.done, c.from = false, 0, len(c.out)
 	var last *command
 	for !c.closing && !c.more {
-		n, err := c.look()
-		for i := 0; i < n && !c.closing; i++ {
+		n, got, err := c.look()
+		if got > 0 {
+			last = getCommand
+			c.done += int64(got)
+			c.checkOutput()
+		}
+		for i := got; i < n && !c.closing; i++ {
 			if len(c.out)-c.from >= mostRound {
 				c.in.Back(c.ahead[i].at)
 				c.more, err = true, nil
@@ -74,11 +80,7 @@ func (c *session) run(now time.Time) {
 			}
 			last = c.do(c.ahead[i].args)
 			c.done++
-			if c.tooMuch() || c.overflow { // what is in is not for sending any more
-				c.s.metrics.overflows.Add(1)
-				c.out = nil
-				c.closing = true
-			}
+			c.checkOutput()
 		}
 		if err != nil && !c.closing {
 			c.err("ERR " + err.Error())
@@ -105,12 +107,23 @@ func (c *session) run(now time.Time) {
 	}
 }
 
+// checkOutput ends the connection where there are more replies than a client may have: what is in is not for sending any
+// more.
+func (c *session) checkOutput() {
+	if c.tooMuch() || c.overflow {
+		c.s.metrics.overflows.Add(1)
+		c.out = nil
+		c.closing = true
+	}
+}
+
 // tooMuch tells whether this round has more bytes of replies than a client may have.
 func (c *session) tooMuch() bool { return len(c.out)-c.from > c.s.o.Output }
 
 // look takes out the next requests, some at once, and reads what their first keys lead to. So the processor waits for
-// all of that at once. Before a client has said its password, what comes next depends on that.
-func (c *session) look() (n int, err error) {
+// all of that at once. Those that come first, and are GET, it answers, and tells how many these are. Before a client has
+// said its password, what comes next depends on that.
+func (c *session) look() (n, got int, err error) {
 	c.in.Done()
 	most := warmed
 	if !c.known {
@@ -118,6 +131,7 @@ func (c *session) look() (n int, err error) {
 	}
 	var all keyspace.Several
 	c.hashes = c.hashes[:0]
+	gets := 0
 	for ; n < most; n++ {
 		at := c.in.At()
 		args, failed := c.in.Next()
@@ -130,22 +144,40 @@ func (c *session) look() (n int, err error) {
 			c.hashes = append(c.hashes, hash)
 			all.Add(hash)
 		}
+		if gets == n && len(args) == getCommand.arity && is(args[0], getCommand.name) {
+			gets++
+		}
 	}
 	if len(c.hashes) >= leastWarmed {
-		c.s.space.LockAll(&all)
-		c.warm(c.hashes)
-		c.s.space.UnlockAll(&all)
+		c.s.space.ShareAll(&all)
+		c.s.space.Warm(c.hashes, c.warmAt[:])
+		if c.known && !c.multi.open && c.mute == heardAgain {
+			got = c.gets(gets)
+		}
+		c.s.space.UnshareAll(&all)
 	}
-	return n, err
+	return n, got, err
+}
+
+// gets answers so many requests, which are GET, as far as it can for one who only shares the shards, and tells how many.
+func (c *session) gets(n int) (got int) {
+	hits := uint64(0)
+	for got < n && len(c.out)-c.from < min(mostRound, c.s.o.Output) {
+		key, hash := c.ahead[got].args[1], c.hashes[got]
+		v, there, expired := c.s.space.Of(hash).LookFrom(c.warmAt[got], hash, key, c.now)
+		if expired {
+			break
+		}
+		got++
+		c.string(v, there)
+		hits += truth(there)
+	}
+	c.s.space.Looked(hits, uint64(got)-hits)
+	return got
 }
 
 // warmed is how many keys are looked up at once, as far as the processor can; below leastWarmed it is not worth it.
 const warmed, leastWarmed = 64, 4
-
-// warm reads what a look-up of hashes reads first. The caller has locked their shards.
-func (c *session) warm(hashes []uint64) {
-	c.s.space.Warm(hashes, c.places[:])
-}
 
 // asked is a request, and where it begins.
 type asked struct {

@@ -22,15 +22,43 @@ func (c *session) wrongType() {
 }
 
 func get(c *session, args [][]byte) {
+	if !c.held {
+		h := c.s.space.Hash(args[1])
+		sh := c.s.space.Share(h)
+		v, there, expired := sh.Look(h, args[1], c.now)
+		if !expired {
+			c.string(v, there)
+		}
+		sh.Unshare()
+		if !expired {
+			c.s.space.Looked(truth(there), truth(!there))
+			return
+		}
+	}
 	sh, h := c.lock(args[1])
-	if v, _, there := sh.Get(h, args[1], c.now); !there {
+	v, _, there := sh.Get(h, args[1], c.now)
+	c.string(v, there)
+	c.unlock(sh)
+}
+
+// string answers with a key's value, which is nil where it is a filter.
+func (c *session) string(v []byte, there bool) {
+	switch {
+	case !there:
 		c.null()
-	} else if v == nil {
+	case v == nil:
 		c.wrongType()
-	} else {
+	default:
 		c.bulk(v)
 	}
-	c.unlock(sh)
+}
+
+// truth is 1 or 0.
+func truth(is bool) uint64 {
+	if is {
+		return 1
+	}
+	return 0
 }
 
 func strlen(c *session, args [][]byte) {
@@ -263,23 +291,50 @@ func getEX(c *session, args [][]byte) {
 }
 
 func mget(c *session, args [][]byte) {
-	keys := args[1:]
-	all, hashes := c.lockAll(keys, 1)
-	defer c.unlockAll(all)
+	all, hashes := c.several(args[1:], 1)
+	if !c.held {
+		c.s.space.ShareAll(all)
+		done := c.values(args[1:], hashes, false)
+		c.s.space.UnshareAll(all)
+		if done {
+			return
+		}
+		c.s.space.LockAll(all)
+		defer c.s.space.UnlockAll(all)
+	}
+	c.values(args[1:], hashes, true)
+}
+
+// values answers with the values of keys, whose shards the caller has locked, or only shares. Then it gives up where a
+// key has expired.
+func (c *session) values(keys [][]byte, hashes []uint64, locked bool) bool {
+	before, hits := len(c.out), uint64(0)
 	c.array(len(keys))
 	for i, key := range keys {
 		if i%warmed == 0 {
-			c.warm(hashes[i:min(i+warmed, len(hashes))])
+			c.s.space.Warm(hashes[i:min(i+warmed, len(hashes))], c.warmAt[:])
 		}
-		if v, _, ok := c.s.space.Of(hashes[i]).Get(hashes[i], key, c.now); ok && v != nil {
-			c.bulk(v)
-		} else {
+		sh := c.s.space.Of(hashes[i])
+		v, there, expired := sh.LookFrom(c.warmAt[i%warmed], hashes[i], key, c.now)
+		switch {
+		case expired && !locked:
+			c.out = c.out[:before]
+			return false
+		case expired:
+			sh.Peek(hashes[i], key, c.now) // removes it
 			c.null()
+		case v == nil: // also where there is a filter
+			c.null()
+		default:
+			c.bulk(v)
 		}
+		hits += truth(there)
 		if c.tooMuch() { // the connection ends
-			return
+			return true
 		}
 	}
+	c.s.space.Looked(hits, uint64(len(keys))-hits)
+	return true
 }
 
 func mset(c *session, args [][]byte) {
