@@ -127,6 +127,7 @@ func TestFigErrors(t *testing.T) {
 		"not a directory":      {"bench", "fig", "gph/9", "--n", "100", "--out", file},
 		"nothing to do":        {"bench", "find-once", `{"N":1}`},
 		"invalid character":    {"bench", "find-once", "x"},
+		"want GET, SET":        {"bench", "load-once", `{"Command":"DEL"}`},
 		"nothing to insert":    {"bench", "insert-once", `{"N":0}`},
 		"no map":               {"bench", "find-once", `{"Table":"nosuch","N":1,"Queries":1,"Loads":[1],"Hits":[1]}`},
 		"want 1 to 2³², or 0 ": {"bench", "fig", "gph/14", "--n", "-5"},
