@@ -10,6 +10,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/warpmap/warpmap/internal/keyspace"
 )
 
 // loop answers some of the connections: see the package's comment. Only its goroutine touches what is not guarded.
@@ -18,7 +20,9 @@ type loop struct {
 	epoll int
 	wake  int // an eventfd
 	conns map[int32]*polled
-	buf   []byte
+	buf   []byte    // what was read
+	used  int       // bytes of it, of ready
+	ready []*polled // that have read something
 	spare []byte    // memory for replies
 	again []*polled // whose requests were not all answered
 	due   []*polled // whose replies wait for the log
@@ -47,12 +51,15 @@ const (
 	tick       = time.Second // how often clients that stall are looked for
 	leastRoom  = 16 << 10    // bytes of a part of a request from which on the rest is read behind it
 
+	mostReady  = 16  // connections that read before they are answered
+	shortBytes = 128 // bytes of a request that is looked at before its turn
+
 	partingTick = 5 * time.Millisecond // how often the last replies are looked for
 )
 
 func (s *Server) newLoops() (loops []*loop, err error) {
 	for range s.o.Loops {
-		l := &loop{s: s, epoll: -1, wake: -1, conns: map[int32]*polled{}, buf: make([]byte, readBytes)}
+		l := &loop{s: s, epoll: -1, wake: -1, conns: map[int32]*polled{}, buf: make([]byte, 2*readBytes)}
 		loops = append(loops, l)
 		if l.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err == nil {
 			l.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
@@ -207,6 +214,7 @@ func (l *loop) run() error {
 				l.read(p, now)
 			}
 		}
+		l.answerReady(now)
 		l.commit()
 		l.s.metrics.rounds.Add(1)
 		if now.Sub(looked) > tick {
@@ -257,9 +265,12 @@ func (l *loop) parting() bool {
 	return len(l.conns) > 0 && time.Now().UnixMilli() < l.s.until.Load()
 }
 
-// read reads once, and answers what is whole then.
+// read reads once. What is whole then is answered with that of others.
 func (l *loop) read(p *polled, now time.Time) {
-	buf := l.buf
+	if len(l.ready) == mostReady || len(l.buf)-l.used < readBytes {
+		l.answerReady(now)
+	}
+	buf := l.buf[l.used:][:readBytes]
 	room := p.in.Partial() && p.in.Held() >= leastRoom
 	if room {
 		buf = p.in.Room(readBytes)
@@ -270,6 +281,7 @@ func (l *loop) read(p *polled, now time.Time) {
 		p.in.Filled(n)
 	case n > 0:
 		p.in.Feed(buf[:n])
+		l.used += n
 	case errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR):
 		return
 	case n == 0 && len(p.out) > p.at: // it sends no more, and may take its replies yet
@@ -280,7 +292,51 @@ func (l *loop) read(p *polled, now time.Time) {
 		l.drop(p)
 		return
 	}
-	l.answer(p, now)
+	l.ready = append(l.ready, p)
+}
+
+// answerReady answers those that have read. Where each asks for little, what their keys lead to is read at once: see
+// session.look.
+func (l *loop) answerReady(now time.Time) {
+	if len(l.ready) >= leastWarmed {
+		var hashes [mostReady]uint64
+		var from [mostReady]int
+		var all keyspace.Several
+		n := 0
+		for _, p := range l.ready {
+			if hash, is := p.next(); is {
+				hashes[n] = hash
+				all.Add(hash)
+				n++
+			}
+		}
+		if n >= leastWarmed {
+			l.s.space.ShareAll(&all)
+			l.s.space.Warm(hashes[:n], from[:])
+			l.s.space.UnshareAll(&all)
+		}
+	}
+	for _, p := range l.ready {
+		if !p.gone {
+			l.answer(p, now)
+		}
+	}
+	clear(l.ready) // those that go leave much
+	l.ready, l.used = l.ready[:0], 0
+}
+
+// next is the hash of the key that a short request asks for, which is answered later.
+func (p *polled) next() (hash uint64, is bool) {
+	if !p.known || p.gone || p.in.Came() > shortBytes {
+		return 0, false
+	}
+	at := p.in.At()
+	if args, err := p.in.Next(); err == nil && (len(args) == 2 || len(args) == 3) {
+		hash, is = p.s.space.Hash(args[1]), true
+	}
+	p.in.Done()
+	p.in.Back(at)
+	return hash, is
 }
 
 // rawIO reads or writes without telling Go's scheduler, which costs as much again: neither waits, for the connection is
@@ -322,6 +378,7 @@ func (l *loop) commit() {
 			l.send(p)
 		}
 	}
+	clear(l.due)
 	l.due = l.due[:0]
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -69,5 +70,37 @@ func TestRepliesThatWaitAreBounded(t *testing.T) {
 	}
 	if n := s.waiting.Load(); n > mostWaiting+8<<20 {
 		t.Errorf("%d bytes wait, want little more than %d", n, mostWaiting)
+	}
+}
+
+// Connections that send pieces of requests at the same time get what each would alone: the first request of each is looked
+// at before its turn.
+func TestPiecesTogether(t *testing.T) {
+	text := slices.Concat(request("SET", "a", "1"), []byte("\r\nGET a\r\n  \r\n\"get\" 'a'\n"), request("GET", "none"),
+		request("MGET", "a", "a"), request("ECHO", strings.Repeat("x", 2*shortBytes)), request("APPEND", "own", "y"),
+		request("STRLEN", "own"), []byte("*2\r\n$3\r\nGET\r\n+\r"))
+	const clients = 2*mostReady + 3
+	var want string
+	for round := range 2 {
+		s := serve(t, Options{Loops: 1})
+		var all []*testClient
+		for range 1 + round*(clients-1) {
+			all = append(all, dial(t, s.addr))
+		}
+		own := func(i int) []byte { return bytes.ReplaceAll(text, []byte("own"), []byte(fmt.Sprint(100+i))) }
+		for at, piece := 0, 1; at < len(text); at, piece = at+piece, piece%11+3 {
+			for i, c := range all {
+				c.send(own(i)[at:min(len(text), at+piece)])
+			}
+		}
+		for i, c := range all {
+			got := c.ends()
+			if round == 0 {
+				want = got
+			}
+			if got != want || !strings.HasSuffix(got, "expected '$', got '+'\r\n") {
+				t.Errorf("client %d of %d: %q, want %q", i, len(all), got, want)
+			}
+		}
 	}
 }
