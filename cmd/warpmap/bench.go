@@ -186,7 +186,8 @@ func (b *benchFlags) flags(cmd *cobra.Command) {
 	cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(kindNames(), cobra.ShellCompDirectiveNoFileComp))
 	draw := drawCommand()
 	onlyUses(uses{}, draw)
-	cmd.AddCommand(limitsCommand(&b.keep), figCommand(&b.keep), draw, findOnceCommand(), insertOnceCommand(), loadOnceCommand())
+	cmd.AddCommand(limitsCommand(&b.keep), figCommand(&b.keep), draw, findOnceCommand(),
+		insertOnceCommand(), loadOnceCommand())
 }
 
 // print prints a line for each setting.

@@ -208,13 +208,14 @@ func insertOnceCommand() *cobra.Command {
 
 // loadOnceCommand is for a server that runs already, and for other loads than those of fig serve/redis.
 func loadOnceCommand() *cobra.Command {
-	return onceCommand("load-once", "Put a load on a server of keys", func(_ *device.Device, what servebench.Load) error {
+	put := func(_ *device.Device, what servebench.Load) error {
 		rates, err := what.Run()
 		if err == nil {
 			fmt.Printf("%+v\n", rates)
 		}
 		return err
-	})
+	}
+	return onceCommand("load-once", "Put a load on a server of keys", put)
 }
 
 // onceCommand does what its argument says as JSON.

@@ -17,7 +17,7 @@
 // # Why the index is not on a device
 //
 // On two cores without a GPU, a request alone takes 4 µs of CPU time from socket to socket, one of a pipeline of 256
-// takes 0.3 µs, and a key of a large MGET 0.2 µs (bench/results/xeon-2-cores/redis.json). To look hashes up in a table
+// takes 0.2 µs, and a key of a large MGET 0.15 µs (bench/results/xeon-2-cores/redis.json). To look hashes up in a table
 // of warpcore on the CPU device takes 1.3 µs for one, 2.6 µs for 16 and 14 µs for 256, and to insert one takes 2 µs;
 // the records, which are in host memory, must be read behind that all the same. So the device would make single
 // requests slower by a third, and pipelines no faster: what an index here costs a batch is that the processor waits for
@@ -27,6 +27,7 @@
 //
 //   - A key is in one shard, and has one slot there, between its home and the next empty slot. Slots have no gaps in
 //     between: what is behind a slot that is emptied moves up.
+//   - A shard is changed by who has locked it. Who shares it writes nothing but the time of a record's last use.
 //   - A slot's place is a record that is not dead, with the slot's hash. All other records are dead, and are counted in
 //     their segment. No segment but the current one is more than half dead.
 //   - The bytes of live records and of indexes are counted in the space; they are within Options.Most, of which a

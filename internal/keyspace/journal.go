@@ -29,11 +29,11 @@ const (
 
 // A file begins with a word, and its records with their heads.
 const (
-	magic         = "warpmap keys 01\n"
-	entryBytes    = 32 // crcs of the rest of the head and of key and value; kind, bytes of key and value, filter, expires
-	mostPending   = 64 << 20
-	mostUnwritten = 256 << 10 // bytes that are written without waiting for a sync: they fit into a core's cache
-	mostGroup     = 256 << 20 // bytes of a group's records, but for its last
+	magic       = "warpmap keys 01\n"
+	entryBytes  = 32 // crcs of the rest of the head and of key and value; kind, bytes of key and value, filter, expires
+	mostPending = 64 << 20
+	mostHeld    = 256 << 10 // bytes that are written at once: they fit into a core's cache
+	mostGroup   = 256 << 20 // bytes of a group's records, but for its last
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -278,7 +278,7 @@ func (l *logFile) begin() (before int) {
 
 func (l *logFile) end(before int) {
 	l.bytes += int64(len(l.buf) - before)
-	if before < mostUnwritten && len(l.buf) >= mostUnwritten {
+	if before < mostHeld && len(l.buf) >= mostHeld {
 		l.signal()
 	}
 	l.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"unsafe"
 )
 
-// Shard is the keys of some hashes. All methods are called between Lock and Unlock of it, and Look also between Share and
-// Unshare; what they return of the shard's memory is the caller's until it changes the shard or unlocks it.
+// Shard is the keys of some hashes. All methods are called between Lock and Unlock of it, and Look also between Share
+// and Unshare; what they return of the shard's memory is the caller's until it changes the shard or unlocks it.
 type Shard struct {
 	mu       sync.RWMutex
 	slots    []slot    // with mu and what leads to segments in one line of memory

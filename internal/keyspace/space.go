@@ -206,9 +206,10 @@ func (s *Space) Looked(hits, misses uint64) {
 	}
 }
 
-// Warm reads what a look-up of each hash will read, so that the processor waits for all of that at once, and not for one
-// after the other: first the slots where the searches begin, then the records that the hashes have, of which most lie in
-// two lines of memory. from, of as many, is where LookFrom begins. The caller has locked the shards, or shares them.
+// Warm reads what a look-up of each hash will read, so that the processor waits for all of that at once, and not for
+// one after the other: first the slots where the searches begin, then the records that the hashes have, of which most
+// lie in two lines of memory. from, of as many, is where LookFrom begins. The caller has locked the shards, or shares
+// them.
 func (s *Space) Warm(hashes []uint64, from []int) (sum uint64) {
 	for _, hash := range hashes {
 		if sh := s.Of(hash); len(sh.slots) > 0 {
@@ -646,7 +647,8 @@ func (s *Shard) check(number uint64) error {
 			return fmt.Errorf("slot %d has a value of %d bytes in %d", i, len(r.value()), r.room())
 		}
 	}
-	if n := int(s.keys.Load()); n != keys || expires != s.expiring.Load() || keys*fullDenominator > slots*fullNumerator {
+	n := int(s.keys.Load())
+	if n != keys || expires != s.expiring.Load() || keys*fullDenominator > slots*fullNumerator {
 		return fmt.Errorf("%d keys and %d that expire in %d slots, of which %d and %d are known", keys,
 			expires, slots, n, s.expiring.Load())
 	}

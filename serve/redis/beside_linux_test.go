@@ -40,8 +40,8 @@ func cpuTimeOf(t *testing.T, pid int) time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
-// Beside Redis, in runs by turns of redis-benchmark with a million keys: bench/results has what this prints. Rates depend on
-// what else the machine does, so the bound is one of CPU time: a request of a pipeline of 256, and a key of MGET, takes
+// Beside Redis, in runs by turns of redis-benchmark with a million keys. (`warpmap bench fig serve/redis` has clients that
+// cost less, and bench/results what they measure.) Rates depend on what else the machine does, so the bound is one of CPU time: a request of a pipeline of 256, and a key of MGET, takes
 // less than Redis' does, by a wide margin here.
 func TestBesideRedis(t *testing.T) {
 	if !testenv.Long() {

@@ -3,10 +3,12 @@
 //
 //	connections        loop (one for every two cores)                              space
 //	 ○ ○ ○ ○   ──▶  1. epoll tells which have sent
-//	                2. each: read, take out all requests that are whole,   ──▶  lock of a shard, work, unlock
+//	                2. some read, and look up together, so that the        ──▶  shards are shared meanwhile
+//	                   processor waits for memory only once
+//	                3. each: take out all requests that are whole,         ──▶  share or lock a shard, work, unlock
 //	                   answer them in order into one buffer
-//	                3. commit the log once, if it is always synced         ──▶  one fsync for all of the round
-//	 ○ ○ ○ ○   ◀──  4. one write for each
+//	                4. commit the log once, if it is always synced         ──▶  one fsync for all of the round
+//	 ○ ○ ○ ○   ◀──  5. one write for each
 //
 // A round takes what lies ready, and waits for nothing: with little to do a request is answered at once, and with much
 // to do the requests of a pipeline, and the syncs of many connections, share their costs by themselves. On systems
@@ -16,7 +18,8 @@
 //
 //   - Requests of a connection are answered in order, each after it was done. So a client sees its own writes.
 //   - What a request does to one key happens at one moment, and what MSET, MGET, MSETNX, DEL, EXISTS, PFCOUNT and
-//     PFMERGE do to several, too: their shards are locked in one order. FLUSHALL locks all.
+//     PFMERGE do to several, too: their shards are locked in one order. FLUSHALL locks all. GET and MGET only share
+//     shards, and do not wait for one another.
 //   - A reply to a write is sent when the write is in the log, and with fsync always on the disk.
 //   - Replies and errors are those of Redis 7, byte for byte, where a command is one of Redis': tests compare them.
 //     Commands that are not here are unknown. There is one database, 0, and strings are the only type.

@@ -107,8 +107,8 @@ func (c *session) run(now time.Time) {
 	}
 }
 
-// checkOutput ends the connection where there are more replies than a client may have: what is in is not for sending any
-// more.
+// checkOutput ends the connection where there are more replies than a client may have: what is in is not for sending
+// any more.
 func (c *session) checkOutput() {
 	if c.tooMuch() || c.overflow {
 		c.s.metrics.overflows.Add(1)
@@ -121,8 +121,8 @@ func (c *session) checkOutput() {
 func (c *session) tooMuch() bool { return len(c.out)-c.from > c.s.o.Output }
 
 // look takes out the next requests, some at once, and reads what their first keys lead to. So the processor waits for
-// all of that at once. Those that come first, and are GET, it answers, and tells how many these are. Before a client has
-// said its password, what comes next depends on that.
+// all of that at once. Those that come first, and are GET, it answers, and tells how many these are. Before a client
+// has said its password, what comes next depends on that.
 func (c *session) look() (n, got int, err error) {
 	c.in.Done()
 	most := warmed
@@ -159,7 +159,8 @@ func (c *session) look() (n, got int, err error) {
 	return n, got, err
 }
 
-// gets answers so many requests, which are GET, as far as it can for one who only shares the shards, and tells how many.
+// gets answers so many requests, which are GET, as far as it can for one who only shares the shards, and tells how
+// many.
 func (c *session) gets(n int) (got int) {
 	hits := uint64(0)
 	for got < n && len(c.out)-c.from < min(mostRound, c.s.o.Output) {

@@ -1,5 +1,5 @@
-// Package serve measures servers from outside: what they do in a second, how long their clients wait, and what a request
-// costs server and clients. Its clients are its own, and cost so little that they do not bound the server.
+// Package serve measures servers from outside: what they do in a second, how long their clients wait, and what a
+// request costs server and clients. Its clients are its own, and cost so little that they do not bound the server.
 package serve
 
 import "github.com/warpmap/warpmap/internal/bench"

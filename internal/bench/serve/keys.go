@@ -31,9 +31,12 @@ func keys(_ *device.Device, o bench.FigOptions) (*bench.Fig, error) {
 	runtime.LockOSThread() // servers end with this thread
 	defer runtime.UnlockOSThread()
 	both := []string{"warpmap", "Redis"}
-	fig := &bench.Fig{Title: fmt.Sprintf("warpmap serve beside Redis over loopback, by turns: %d keys of 16 bytes, values of 8", o.N),
+	fig := &bench.Fig{
+		Title: fmt.Sprintf("warpmap serve beside Redis over loopback, by turns: %d keys of 16 bytes, values of 8",
+			o.N),
 		Columns: []string{"work", "warpmap k/s", "Redis k/s", "times"},
-		Plots:   []bench.Plot{{Title: "warpmap serve", X: "work", Y: "warpmap k/s"}}}
+		Plots:   []bench.Plot{{Title: "warpmap serve", X: "work", Y: "warpmap k/s"}},
+	}
 	for _, what := range []string{"p50 ms", "p99 ms", "µs CPU", "client µs CPU"} {
 		for _, who := range both {
 			fig.Columns = append(fig.Columns, who+" "+what)
@@ -48,7 +51,8 @@ func keys(_ *device.Device, o bench.FigOptions) (*bench.Fig, error) {
 	}
 	cores := runtime.NumCPU()
 	fig.Notes = append(fig.Notes, fmt.Sprintf("%d cores, clients on the same with %d threads; 50 connections where the "+
-		"work says nothing else, 20 for MGET; k/s and CPU are of requests, or of keys of MGET; p50 and p99 of all that a connection asks at once; medians of three turns of a second", cores, max(1, cores/2)))
+		"work says nothing else, 20 for MGET; k/s and CPU are of requests, or of keys of MGET; p50 and p99 of all that "+
+		"a connection asks at once; medians of three turns of a second", cores, max(1, cores/2)))
 	for _, logged := range []bool{false, true} {
 		if err := beside(fig, o, program, both, logged, cores); err != nil {
 			return nil, err
@@ -68,8 +72,8 @@ func works(logged bool) (all []work) {
 	if logged {
 		return []work{{"SET, pipelines of 16, log every second", Load{Command: "SET", Depth: 16}}}
 	}
-	for _, of := range []work{{"", Load{}}, {", 1,000 connections", Load{Connections: 1000}}, {", pipelines of 16", Load{Depth: 16}},
-		{", pipelines of 256", Load{Depth: 256}}} {
+	for _, of := range []work{{"", Load{}}, {", 1,000 connections", Load{Connections: 1000}},
+		{", pipelines of 16", Load{Depth: 16}}, {", pipelines of 256", Load{Depth: 256}}} {
 		for _, command := range []string{"GET", "SET"} {
 			of.load.Command = command
 			all = append(all, work{command + of.name, of.load})

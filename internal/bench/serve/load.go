@@ -38,7 +38,8 @@ func (l *Load) complete(cores int) error {
 	for _, x := range []struct {
 		n     *int
 		usual int
-	}{{&l.Batch, 1}, {&l.Depth, 1}, {&l.Connections, 50}, {&l.Threads, max(1, cores/2)}, {&l.Keys, 1_000_000}, {&l.Bytes, 8}} {
+	}{{&l.Batch, 1}, {&l.Depth, 1}, {&l.Connections, 50}, {&l.Threads, max(1, cores/2)}, {&l.Keys, 1_000_000},
+		{&l.Bytes, 8}} {
 		if *x.n < 0 || *x.n > 1<<30 {
 			return fmt.Errorf("a load of %d: want no number below 0 or above 2³⁰", *x.n)
 		}
