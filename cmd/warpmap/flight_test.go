@@ -227,6 +227,11 @@ func TestServeTablesErrors(t *testing.T) {
 	if err := os.WriteFile(broken, []byte("warpmap columns 1\nrest"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	damaged := filepath.Join(dir, "damaged")
+	if err := errors.Join(os.MkdirAll(filepath.Join(damaged, "tables"), 0o700),
+		os.WriteFile(filepath.Join(damaged, "tables", "log.1"), []byte("what is no log of ours"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
 	listen := []string{"--redis", "", "--device", "cpu", "--flight", "127.0.0.1:0"}
 	for _, c := range []struct {
 		code int
@@ -241,7 +246,9 @@ func TestServeTablesErrors(t *testing.T) {
 		{exitUsage, append(listen, "--table", "a", "--schema", "id:int65"), "int64"},
 		{exitUsage, append(listen, "--table", "a", "--schema", "id:int64", "--key", "id", "--table", "a=x"), "two"},
 		{exitUsage, append(listen, "--table", "a=x", "--schema", "id:int64"), "the file's"},
-		{exitUsage, append(listen, "--log", "always", "--data", dir), "--log"},
+		{exitUsage, append(listen, "--log", "always"), "--data"},
+		{exitInput, append(listen, "--data", damaged), "log.1"},
+		{exitInput, append(listen, "--data", damaged, "--log", "no", "--repair"), "not repaired"},
 		{exitUsage, append(listen, "--max-rows", "0"), "--max-rows"},
 		{exitUsage, append(listen, "--table", "a="+filepath.Join(dir, "x.csv")), "--key"},
 		{exitInput, append(listen, "--table", "a="+filepath.Join(dir, "x.csv"), "--key", "id"), "x.csv"},
