@@ -99,7 +99,7 @@ func (f *Format) Read(r io.Reader, size int64, do func(head, body []byte) error)
 			return sound, err
 		}
 		if crc32.Update(0, castagnoli, head[4:]) != binary.LittleEndian.Uint32(head) {
-			if allZero(head) && zeros(from) { // as a file system leaves what it had no time to write
+			if zeros(from) { // as a file system leaves what it had no time to write
 				return sound, ErrTorn
 			}
 			return sound, errors.New("a record's head has another checksum than it says")
@@ -120,7 +120,7 @@ func (f *Format) Read(r io.Reader, size int64, do func(head, body []byte) error)
 			return sound, err
 		}
 		if crc32.Update(0, castagnoli, body) != binary.LittleEndian.Uint32(head[4:]) {
-			if end == size {
+			if end == size || zeros(from) {
 				return sound, ErrTorn
 			}
 			return sound, errors.New("a record has another checksum than it says")

@@ -1,11 +1,13 @@
 package flight
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
+	stdlog "log"
 	"maps"
 	"math"
 	"math/rand/v2"
@@ -210,3 +212,205 @@ func TestLogIsTheTables(t *testing.T) {
 	testenv.Tried(t, rounds, "kills")
 }
 
+// logged is a folder whose log has a few changes, the log's name, and what the tables were before each change and after
+// the last.
+func logged(t *testing.T, devices []*device.Device) (folder, log string, states []map[string][]string, ends []int64) {
+	t.Helper()
+	s := opened(t, Options{Devices: devices, Folder: t.TempDir(), Fsync: FsyncAlways})
+	folder = s.o.Folder
+	log = filepath.Join(folder, "log.1")
+	r := rand.New(rand.NewPCG(1, 2))
+	note := func(err error) {
+		about, statErr := os.Stat(log)
+		if err = errors.Join(err, statErr); err != nil {
+			t.Fatal(err)
+		}
+		states, ends = append(states, contents(t, s)), append(ends, about.Size())
+	}
+	note(nil)
+	for _, at := range []int{0, 5} {
+		columns, _ := columnar.Parse(loggedTables[at])
+		name := fmt.Sprint("t", at)
+		note(s.Create(Spec{Name: name, Columns: loggedTables[at], Keys: []string{columns[0].Name}}))
+		e, _ := s.tables.get(name)
+		for _, mode := range []columnar.Mode{columnar.Insert, columnar.Delete} {
+			_, err := e.Put(mode, batchFor(r, e.Columns(mode), 3, 4))
+			note(errors.Join(err, s.tables.commit()))
+		}
+	}
+	note(s.tables.drop("t0"))
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return folder, log, states, ends
+}
+
+// A log that ends anywhere has all changes before that, and the rest is cut and told.
+func TestTornLogs(t *testing.T) {
+	devices := cpu(t)
+	folder, log, states, ends := logged(t, devices)
+	whole, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cuts := rand.New(rand.NewPCG(testenv.FirstSeed(), 3)).Perm(len(whole))
+	for _, cut := range append(testenv.Some(cuts, 20), 0, 1, int(ends[0]), int(ends[1])-1, int(ends[1])) {
+		for _, zeros := range []int{0, 50} { // as file systems leave what they had no time to write
+			if cut < int(ends[0]) && zeros > 0 {
+				continue // no log is added to before that is on the disk
+			}
+			torn := append(slices.Clone(whole[:cut]), make([]byte, zeros)...)
+			if err := os.WriteFile(log, torn, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			var said strings.Builder
+			s, err := New(context.Background(), Options{Devices: devices, Folder: folder, Log: stdlog.New(&said, "", 0)})
+			if err != nil {
+				t.Fatalf("cut to %d bytes, and %d zeros: %v", cut, zeros, err)
+			}
+			at := 0
+			for at+1 < len(ends) && bytes.HasPrefix(torn, whole[:ends[at+1]]) { // which may end with zeros
+				at++
+			}
+			if got := contents(t, s); !sameTables(got, states[at]) {
+				t.Fatalf("cut to %d bytes there is %v, want %v", cut, got, states[at])
+			}
+			if is := int64(len(torn)) != ends[at]; is != strings.Contains(said.String(), "cut to") {
+				t.Fatalf("cut to %d bytes, and %d zeros, it says %q", cut, zeros, said.String())
+			}
+			s.Close()
+			for _, name := range []string{"t0.table", "t5.table"} { // which it makes, for there is no log any more
+				os.Remove(filepath.Join(folder, name))
+			}
+		}
+	}
+}
+
+// A log that is damaged anywhere is an error that says where, or has all changes before that where it may be cut.
+func TestDamagedLogs(t *testing.T) {
+	devices := cpu(t)
+	folder, log, states, ends := logged(t, devices)
+	whole, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	places := rand.New(rand.NewPCG(testenv.FirstSeed(), 4)).Perm(len(whole))
+	for _, at := range testenv.Some(places, 15) {
+		damaged := slices.Clone(whole)
+		damaged[at] ^= 0x10
+		if err := os.WriteFile(log, damaged, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		o := Options{Devices: devices, Folder: folder}
+		s, err := New(context.Background(), o)
+		before := 0
+		for before+1 < len(ends) && ends[before+1] <= int64(at) {
+			before++
+		}
+		if last := before == len(ends)-2; !last || err != nil { // the last record's body may be torn
+			var bad *DamagedLogError
+			if !errors.As(err, &bad) || bad.Name != log || at >= int(ends[0]) && bad.At != ends[before] {
+				t.Fatalf("byte %d, behind record %d: %v", at, before, err)
+			}
+			if o.Repair = true; at < int(ends[0]) {
+				if _, err := New(context.Background(), o); !errors.As(err, &bad) {
+					t.Fatalf("a log of another kind is repaired: %v", err)
+				}
+				continue
+			}
+			if s, err = New(context.Background(), o); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := contents(t, s); !sameTables(got, states[before]) {
+			t.Fatalf("byte %d: repaired there is %v, want %v", at, got, states[before])
+		}
+		s.Close()
+		for _, name := range []string{"t0.table", "t5.table"} {
+			os.Remove(filepath.Join(folder, name))
+		}
+	}
+}
+
+// Files that do not belong together are told: a log whose beginning is lost, one whose table is gone, and a table of
+// another server, whose name the log has.
+func TestFilesOfOthers(t *testing.T) {
+	devices := cpu(t)
+	ctx := context.Background()
+	r := rand.New(rand.NewPCG(1, 3))
+	o := Options{Devices: devices, Folder: t.TempDir(), Fsync: FsyncAlways}
+	s := opened(t, o)
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	fill := func(s *Server) {
+		t.Helper()
+		e, err := s.tables.get("t")
+		must(err)
+		_, err = e.Put(columnar.Insert, batchFor(r, e.Columns(columnar.Insert), 50, 1000))
+		must(errors.Join(err, s.tables.commit()))
+	}
+	must(s.Create(Spec{Name: "t", Columns: loggedTables[0], Keys: []string{"id"}}))
+	fill(s)
+	must(s.tables.save(ctx, ""))
+	older := copied(t, o.Folder)
+	fill(s)
+	must(s.tables.save(ctx, ""))
+	fill(s)
+	want := contents(t, s)
+	must(s.Close())
+	table := func(folder string) string { return filepath.Join(folder, "t.table") }
+	attempt := func(what string, change func(folder string) error, words string, repaired bool) *Server {
+		t.Helper()
+		o := o
+		o.Folder = copied(t, o.Folder)
+		must(change(o.Folder))
+		var bad *DamagedLogError
+		first, err := New(ctx, o)
+		if err == nil {
+			first.Close()
+		}
+		if repaired != errors.As(err, &bad) || repaired && !strings.Contains(err.Error(), words) {
+			t.Errorf("%s: %v, want %s", what, err, words)
+		}
+		var said strings.Builder
+		o.Repair, o.Log = repaired, stdlog.New(&said, "", 0)
+		s := opened(t, o)
+		if !repaired {
+			s.Close()
+			s = opened(t, o)
+		}
+		return s
+	}
+	give := func(from string) func(folder string) error {
+		return func(folder string) error {
+			text, err := os.ReadFile(table(from))
+			return errors.Join(err, os.WriteFile(table(folder), text, 0o600))
+		}
+	}
+	attempt("an older snapshot", give(older), "change 3", true)
+	if s := attempt("no snapshot", func(folder string) error { return os.Remove(table(folder)) }, "missing", true); len(s.tables.list()) > 0 {
+		t.Error("a table without its snapshot is there")
+	}
+	other := opened(t, Options{Devices: devices, Folder: t.TempDir()})
+	must(other.Create(Spec{Name: "t", Columns: loggedTables[0], Keys: []string{"id"}}))
+	fill(other)
+	must(other.tables.save(ctx, ""))
+	if s := attempt("a table of others", give(other.o.Folder), "", false); !sameTables(contents(t, s), contents(t, other)) {
+		t.Error("what the log has of one table is done to another")
+	}
+	must(os.Mkdir(filepath.Join(o.Folder, "log.1000"), 0o700))
+	if _, err := New(ctx, o); err == nil {
+		t.Error("there are logs from 3 to 1000")
+	}
+	must(os.Remove(filepath.Join(o.Folder, "log.1000")))
+	if got := contents(t, opened(t, o)); !sameTables(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if _, err := New(ctx, o); err == nil || !strings.Contains(err.Error(), "another process") {
+		t.Errorf("two servers in one folder: %v", err)
+	}
+}
