@@ -4,12 +4,18 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"hash/crc32"
+	"io"
+	"log"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/apache/arrow-go/v18/arrow"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/journal"
 	"github.com/warpmap/warpmap/internal/testenv"
 )
 
@@ -211,7 +217,7 @@ func FuzzLog(f *testing.F) {
 		testenv.Bounded(t, len(text), func() {
 			text = healedLog(text)
 			var x *Table
-			j, folder := newJournal(t)
+			again := []byte(LogFormat.Magic)
 			sound, err := LogFormat.Read(bytes.NewReader(text), int64(len(text)), func(head, body []byte) (err error) {
 				c := ParseChange(head, body)
 				switch {
@@ -220,7 +226,7 @@ func FuzzLog(f *testing.F) {
 				case x != nil:
 					x.Redo(c, true)
 				}
-				c.add(j)
+				again = append(append(append(again, c.first()...), c.header...), c.body...)
 				return err
 			})
 			if x != nil {
@@ -229,15 +235,8 @@ func FuzzLog(f *testing.F) {
 					t.Fatal(err)
 				}
 			}
-			if err := errors.Join(j.Close()); err != nil {
-				t.Fatal(err)
-			}
-			if sound == 0 {
-				return
-			}
-			again, err2 := os.ReadFile(filepath.Join(folder, "log.1"))
-			if err2 != nil || !bytes.HasPrefix(again, text[:sound]) {
-				t.Fatalf("%d sound bytes, %v, are written as others, %v", sound, err, err2)
+			if sound > 0 && !bytes.HasPrefix(again, text[:sound]) {
+				t.Fatalf("%d sound bytes, %v, are written as others", sound, err)
 			}
 		})
 	})

@@ -1,6 +1,7 @@
 package columnar
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -67,6 +68,12 @@ func ParseChange(head, body []byte) Change {
 
 // add adds a change to a log.
 func (c *Change) add(to *journal.Journal) {
+	first := c.first()
+	to.Add(func(b []byte) []byte { return append(append(append(b, first...), c.header...), c.body...) })
+}
+
+// first is what stands before header and body in a record.
+func (c *Change) first() []byte {
 	head := make([]byte, journal.HeadBytes, journal.HeadBytes+numberBytes+len(c.Name))
 	head[8], head[9] = byte(c.Kind), byte(len(c.Name))
 	binary.LittleEndian.PutUint32(head[12:], uint32(len(c.header)))
@@ -74,7 +81,7 @@ func (c *Change) add(to *journal.Journal) {
 	binary.LittleEndian.PutUint64(head[24:], uint64(len(c.body)))
 	first := append(binary.LittleEndian.AppendUint64(head, c.number), c.Name...)
 	journal.SealParts(first[:journal.HeadBytes], first[journal.HeadBytes:], c.header, c.body)
-	to.Add(func(b []byte) []byte { return append(append(append(b, first...), c.header...), c.body...) })
+	return first
 }
 
 // newID is a number that no other table has.
@@ -127,9 +134,9 @@ func (t *Table) noteBatch(kind ChangeKind, columns []Column, b Batch, without []
 	t.note(kind, f.Header, f.Body)
 }
 
-// noteInline logs what a batch did to a table whose values are in the index: the values that its keys have now, for
-// nobody knows which of equal keys has stayed, or in which order floats were added. flags are of rows that were added,
-// or deleted.
+// noteInline logs what a batch did to a table whose values are in the index: of keys that come once the values that were
+// inserted, and of all others those that the keys have now, for nobody knows which of equal keys has stayed, or in which
+// order floats were added. flags are of rows that were added, or deleted.
 func (t *Table) noteInline(mode Mode, k keys, b Batch, r Result, flags []bool) error {
 	switch all := t.schema.All(); {
 	case t.log == nil:
@@ -139,6 +146,20 @@ func (t *Table) noteInline(mode Mode, k keys, b Batch, r Result, flags []bool) e
 		t.noteBatch(put, all, b, unset(flags))
 	case t.width == 0:
 		t.noteBatch(put, all, b, r.Refused)
+	case mode == Insert && len(r.Refused) == 0:
+		if some := k.repeated(); len(some) > 0 {
+			own, twice := len(t.schema.Keys), k.pick(some)
+			values, found := make([]byte, twice.n*t.width), make([]bool, twice.n)
+			if err := t.index.find(twice, values, found); err != nil {
+				return err
+			}
+			now := bytes.Clone(b.Columns[own].Fixed)
+			for j, i := range some {
+				copy(now[i*t.width:(i+1)*t.width], values[j*t.width:])
+			}
+			b.Columns = append(slices.Clone(b.Columns[:own]), Data{Fixed: now})
+		}
+		t.noteBatch(put, all, b, nil)
 	default:
 		values, found := make([]byte, k.n*t.width), make([]bool, k.n)
 		if err := t.index.find(k, values, found); err != nil {
