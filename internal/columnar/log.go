@@ -41,7 +41,9 @@ type Change struct {
 const numberBytes = 8
 
 // LogFormat is the form of logs of tables: see doc.go.
-var LogFormat = &journal.Format{Magic: "warpmap table log 1\n", Holds: "tables", Body: func(head []byte) (int64, error) {
+var LogFormat = &journal.Format{Magic: "warpmap table log 1\n", Holds: "tables", Body: changeBytes}
+
+func changeBytes(head []byte) (int64, error) {
 	c, name, header, body := changeHead(head)
 	switch c.Kind {
 	case Created, put, deleted, cleared, Dropped:
@@ -50,7 +52,7 @@ var LogFormat = &journal.Format{Magic: "warpmap table log 1\n", Holds: "tables",
 		}
 	}
 	return 0, fmt.Errorf("a record of kind %q with %d, %d and %d bytes", byte(c.Kind), name, header, body)
-}}
+}
 
 func changeHead(head []byte) (c Change, name, header, body uint64) {
 	c = Change{Kind: ChangeKind(head[8]), ID: binary.LittleEndian.Uint64(head[16:])}
@@ -134,9 +136,9 @@ func (t *Table) noteBatch(kind ChangeKind, columns []Column, b Batch, without []
 	t.note(kind, f.Header, f.Body)
 }
 
-// noteInline logs what a batch did to a table whose values are in the index: of keys that come once the values that were
-// inserted, and of all others those that the keys have now, for nobody knows which of equal keys has stayed, or in which
-// order floats were added. flags are of rows that were added, or deleted.
+// noteInline logs what a batch did to a table whose values are in the index: of keys that come once the values that
+// were inserted, and of all others those that the keys have now, for nobody knows which of equal keys has stayed, or in
+// which order floats were added. flags are of rows that were added, or deleted.
 func (t *Table) noteInline(mode Mode, k keys, b Batch, r Result, flags []bool) error {
 	switch all := t.schema.All(); {
 	case t.log == nil:
@@ -265,9 +267,9 @@ func (e *GapError) Error() string {
 	return fmt.Sprintf("it goes on with change %d of table %q, which has those to %d", e.Next, e.Table, e.Have)
 }
 
-// Redo does a change again that the log has of this table, unless the table has it already. With gap it may be one that
-// does not follow on those that the table has. Errors: *GapError; those of Put, as journal.Stop has them; all others are
-// of the change.
+// Redo does a change again that the log has of this table, unless the table has it already. With gap it may be one
+// that does not follow on those that the table has. Errors: *GapError; those of Put, as journal.Stop has them; all
+// others are of the change.
 func (t *Table) Redo(c Change, gap bool) (err error) {
 	if c.number <= t.number {
 		return nil

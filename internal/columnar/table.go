@@ -1,7 +1,6 @@
 package columnar
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -294,7 +293,9 @@ func (t *Table) putInline(mode Mode, k keys, b Batch, r Result) (Result, error) 
 		err = t.index.update(k, values, combineInline(t.schema.Values[0].Type, mode))
 	}
 	if r, err = refused(r, err); err == nil || r.Refused != nil {
-		err = cmp.Or(t.noteInline(mode, k, b, r, flags), err)
+		if failed := t.noteInline(mode, k, b, r, flags); failed != nil {
+			return Result{Rows: r.Rows}, failed
+		}
 	}
 	return r, err
 }

@@ -44,8 +44,8 @@
 //   - Snapshots of all tables begin a new log. When all have their names, the logs before it are removed.
 //   - A table that is created is a record of the log. One that is made of a file has a snapshot before clients see it,
 //     for no record has its rows; so has one of the action load, as another table than the one that was there.
-//   - A table that is dropped is dropped in the log, on the disk, before its file is removed. Its file is gone before the
-//     log is that says so. So no table comes back, and none is lost whose drop was not to be.
+//   - A table that is dropped is dropped in the log, on the disk, before its file is removed. Its file is gone before
+//     the log is that says so. So no table comes back, and none is lost whose drop was not to be.
 //   - A server without a log makes snapshots of what logs of others hold when it starts, and removes these.
 //   - When the log cannot be written, writes are refused, and look-ups go on. What was done before stays, is not
 //     acknowledged, and is written when it can be.

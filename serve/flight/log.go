@@ -18,8 +18,8 @@ import (
 // Fsync is when what was done is on the disk.
 type Fsync = journal.Sync
 
-// When the log is synced: never by the server, within a second or two, or before a batch is answered. NoLog is without a
-// log.
+// When the log is synced: never by the server, within a second or two, or before a batch is answered. NoLog is without
+// a log.
 const (
 	NoLog            = journal.NoLog
 	FsyncNever       = journal.SyncNever
@@ -85,7 +85,7 @@ func (t *tables) replay(ctx context.Context) error {
 		if t.all[name] == nil && !t.o.Repair {
 			return &DamagedLogError{Name: t.path(name), Why: "it is missing, and the log has changes of this table"}
 		}
-		t.o.Log.Printf("table %s: what the log has of another one of this name is left out", name)
+		t.o.Log.Printf("table %q: what the log has of another one of this name is left out", name)
 	}
 	if err := t.removeLeft(); err != nil {
 		return err
@@ -174,8 +174,11 @@ func (t *tables) removeLeft() error {
 	if len(t.left) == 0 {
 		return nil
 	}
+	if err := journal.SyncFolder(t.o.Folder); err != nil {
+		return err
+	}
 	clear(t.left)
-	return journal.SyncFolder(t.o.Folder)
+	return nil
 }
 
 func (t *tables) path(name string) string { return filepath.Join(t.o.Folder, name+suffix) }

@@ -17,6 +17,8 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc/codes"
+
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/columnar"
 	"github.com/warpmap/warpmap/internal/testenv"
@@ -412,5 +414,73 @@ func TestFilesOfOthers(t *testing.T) {
 	}
 	if _, err := New(ctx, o); err == nil || !strings.Contains(err.Error(), "another process") {
 		t.Errorf("two servers in one folder: %v", err)
+	}
+}
+
+// A long log is replaced by snapshots, also while batches come, and nothing is lost; a table that is a copy of another has
+// changes of its own.
+func TestLongLogs(t *testing.T) {
+	was := mostLogged
+	t.Cleanup(func() { mostLogged = was })
+	mostLogged = 20_000
+	s := start(t, Options{Folder: t.TempDir(), Fsync: FsyncAlways})
+	c, ctx := s.client(), context.Background()
+	mustAct(t, c, "create", `{"table":"a","columns":"id:int64,n:int64","keys":["id"]}`)
+	mustAct(t, c, "save", "")
+	f, err := os.Open(s.tables.path("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := s.Load(ctx, f, Spec{Name: "b"}); err != nil {
+		t.Fatal(err)
+	}
+	first := filepath.Join(s.o.Folder, "log.1")
+	for i := int64(0); ; i++ {
+		for k, name := range []string{"a", "b"} {
+			rec := record(map[string][]int64{"id": {i, i + 1}, "n": {i, int64(k)}}, "id", "n")
+			if _, err := put(ctx, c, path(name), rec, rec); err != nil {
+				t.Fatal(err)
+			}
+		}
+		logs, _ := filepath.Glob(filepath.Join(s.o.Folder, "log.*"))
+		if _, err := os.Stat(first); errors.Is(err, fs.ErrNotExist) && len(logs) == 1 && i > 50 {
+			break
+		} else if i == 100_000 {
+			t.Fatalf("the logs are %v", logs)
+		}
+	}
+	want := contents(t, s.Server)
+	if err := s.end(); err != nil {
+		t.Fatal(err)
+	}
+	if got := contents(t, opened(t, Options{Devices: s.o.Devices, Folder: s.o.Folder})); !sameTables(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// A table that is created has no file, or after a crash that would be it.
+func TestCreateBesideFile(t *testing.T) {
+	o := Options{Devices: cpu(t), Folder: t.TempDir(), Fsync: FsyncNever}
+	s := opened(t, o)
+	spec := Spec{Name: "t", Columns: loggedTables[0], Keys: []string{"id"}}
+	if err := errors.Join(s.Create(spec), s.tables.save(context.Background(), ""), os.Rename(s.tables.path("t"), s.tables.path("x")),
+		s.tables.drop("t"), os.Rename(s.tables.path("x"), s.tables.path("t"))); err != nil {
+		t.Fatal(err)
+	}
+	code(t, "beside a file", s.Create(spec), codes.AlreadyExists, "t.table")
+	if err := s.tables.reload(context.Background(), "t"); err != nil {
+		t.Fatal(err)
+	}
+	e, _ := s.tables.get("t")
+	if _, err := e.Put(columnar.Insert, batchFor(rand.New(rand.NewPCG(1, 1)), e.Columns(columnar.Insert), 10, 50)); err != nil {
+		t.Fatal(err)
+	}
+	want := contents(t, s)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := contents(t, opened(t, o)); !sameTables(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }

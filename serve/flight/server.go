@@ -43,9 +43,9 @@ type Server struct {
 	over    crash.WaitGroup // calls
 }
 
-// New makes a server of the tables in Options.Folder, or of none. The caller closes it. Cost: reading them, and the log.
-// Errors: options out of range; the system's; *DamagedError and *DamagedLogError; those of tables; a folder that another
-// process uses.
+// New makes a server of the tables in Options.Folder, or of none. The caller closes it. Cost: reading them, and the
+// log. Errors: options out of range; the system's; *DamagedError and *DamagedLogError; those of tables; a folder that
+// another process uses.
 func New(ctx context.Context, o Options) (*Server, error) {
 	if err := o.complete(); err != nil {
 		return nil, err

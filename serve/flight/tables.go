@@ -170,11 +170,16 @@ func (t *tables) make(s Spec, columns []columnar.Column) (*entry, error) {
 	return &entry{Table: x}, nil
 }
 
-// add lets clients see a table, which is empty. Errors: one of the name is there; there are too many; those of writable
-// and of commit.
+// add lets clients see a table, which is empty. Errors: one of the name is there, or with a log its file, which would be
+// taken for the table after a crash; there are too many; those of writable and of commit.
 func (t *tables) add(e *entry) error {
 	if err := t.writable(); err != nil {
 		return err
+	}
+	if path := t.path(e.Schema().Name); t.logs() {
+		if _, err := os.Lstat(path); err == nil {
+			return status.Errorf(codes.AlreadyExists, "there is a file %s: load it, or remove it", path)
+		}
 	}
 	e.changes.Store(-1)
 	t.mu.Lock()
@@ -204,20 +209,29 @@ func (t *tables) addFilled(ctx context.Context, e *entry) error {
 	if err != nil {
 		return err
 	}
+	e.Renew() // it may be a copy of another
 	e.changes.Store(-1)
 	if t.logs() {
 		t.saving.Lock()
 		defer t.saving.Unlock()
-		err = t.writeNew(ctx, e)
+		err = t.write(ctx, e)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.making, name)
-	if err == nil {
-		t.place(e)
+	if !isWritten(err) {
+		return err
 	}
-	return err
+	t.place(e)
+	if err != nil {
+		t.o.Log.Print(err)
+	}
+	return nil
 }
+
+// isWritten tells whether a table's file is the new one, though perhaps not on the disk: then it is the table, for after
+// a crash it would be.
+func isWritten(err error) bool { return err == nil || errors.As(err, new(*files.NameError)) }
 
 // room tells whether there may be another table, of this name. The caller holds mu.
 func (t *tables) room(name string) error {
@@ -267,6 +281,9 @@ func (t *tables) drop(name string) error {
 	if failed := t.journal.Flush(); failed != nil { // until then a crash must leave the file
 		return errors.Join(err, fmt.Errorf("it is dropped, but the log cannot be written: %w", failed))
 	}
+	if failed := os.Remove(t.path(name)); failed != nil && !errors.Is(failed, fs.ErrNotExist) {
+		return errors.Join(err, failed)
+	}
 	return errors.Join(err, t.removeLeft())
 }
 
@@ -290,9 +307,11 @@ func (t *tables) reload(ctx context.Context, name string) error {
 	} else if err != nil {
 		return err
 	}
+	var unsure error
 	if t.logs() {
-		if err := t.writeNew(ctx, e); err != nil {
-			return errors.Join(err, e.Close())
+		e.Renew()
+		if unsure = t.write(ctx, e); !isWritten(unsure) {
+			return errors.Join(unsure, e.Close())
 		}
 	}
 	t.mu.Lock()
@@ -307,7 +326,7 @@ func (t *tables) reload(ctx context.Context, name string) error {
 	if err != nil {
 		return errors.Join(err, e.Close())
 	}
-	if err = t.commit(); old != nil {
+	if err = errors.Join(unsure, t.commit()); old != nil {
 		err = errors.Join(err, old.Close())
 	}
 	return err
@@ -402,12 +421,6 @@ func (t *tables) close() error {
 	return err
 }
 
-// writeNew writes the file of a table that no log knows. The caller holds saving.
-func (t *tables) writeNew(ctx context.Context, e *entry) error {
-	e.Renew()
-	return t.write(ctx, e)
-}
-
 // logged tells how many bytes the log has, and whether that is so much that snapshots should replace it.
 func (t *tables) logged() (n int64, much bool) {
 	if !t.logs() {
@@ -422,4 +435,4 @@ func (t *tables) logged() (n int64, much bool) {
 }
 
 // mostLogged is how many bytes a log may have, or twice as many as snapshots have, before it is replaced.
-const mostLogged = 64 << 20
+var mostLogged = int64(64 << 20) // tests have fewer
