@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 
 	"github.com/warpmap/warpmap/internal/journal"
 )
@@ -77,12 +76,6 @@ var format = &journal.Format{Magic: magic, Holds: "keys", Body: func(head []byte
 	_, key, value, err := headOf(head)
 	return key + value, err
 }}
-
-// entries reads the records of a file of so many bytes, and gives them to do, whose they are until it returns. The rest
-// is as journal.Format.Read has it.
-func entries(r io.Reader, size int64, do func(e entry) error) (sound int64, err error) {
-	return format.Read(r, size, parsed(do))
-}
 
 // parsed has do get entries of records.
 func parsed(do func(e entry) error) func(head, body []byte) error {

@@ -137,7 +137,7 @@ var formats = map[string]string{
 	"serve/flight.parseCommand":         "serve/flight/FuzzCommand",
 	"serve/flight.parseOrder":           "serve/flight/FuzzCommand",
 	"serve/flight.knows":                "none: base64, which Go takes apart, and a word before it",
-	"internal/keyspace.entries":         "internal/keyspace/FuzzEntries",
+	"internal/keyspace.headOf":          "internal/keyspace/FuzzEntries",
 	"internal/journal.Numbers":          "none: a file's number, which must be written in one way",
 	"internal/journal.Read":             "internal/keyspace/FuzzEntries internal/columnar/FuzzLog",
 	"internal/columnar.ParseChange":     "internal/columnar/FuzzLog",

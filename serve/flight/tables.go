@@ -170,8 +170,8 @@ func (t *tables) make(s Spec, columns []columnar.Column) (*entry, error) {
 	return &entry{Table: x}, nil
 }
 
-// add lets clients see a table, which is empty. Errors: one of the name is there, or with a log its file, which would be
-// taken for the table after a crash; there are too many; those of writable and of commit.
+// add lets clients see a table, which is empty. Errors: one of the name is there, or with a log its file, which would
+// be taken for the table after a crash; there are too many; those of writable and of commit.
 func (t *tables) add(e *entry) error {
 	if err := t.writable(); err != nil {
 		return err
@@ -244,7 +244,8 @@ func (t *tables) room(name string) error {
 	return nil
 }
 
-// place puts a table among the others, or in the place of another, and has it logged from then on. The caller holds mu.
+// place puts a table among the others, or in the place of another, and has it logged from then on. The caller holds
+// mu.
 func (t *tables) place(e *entry) (old *entry) {
 	name := e.Schema().Name
 	if old = t.all[name]; t.logs() {
