@@ -32,6 +32,10 @@ type Journal struct {
 	Folder string
 	Sync   Sync
 	Number uint64 // of the newest file; guarded by who begins and ends files
+	// Chained says that records are of use only with all before them: a file is not written while one before it is not
+	// on the disk, so that a machine that stops does not leave the one without the end of the other. To be set before
+	// Start, where nobody adds to a file behind Begin.
+	Chained bool
 
 	format *Format
 	log    *log.Logger
@@ -297,8 +301,8 @@ func (j *Journal) Flush() error { return j.commit(true) }
 // commit has all logs written, the older one first.
 func (j *Journal) commit(sync bool) error {
 	logs := j.Logs()
-	for _, l := range logs {
-		if err := l.commit(sync); err != nil {
+	for i, l := range logs {
+		if err := l.commit(sync || j.Chained && i < len(logs)-1); err != nil {
 			for _, l := range logs { // nobody waits for those behind it
 				l.Lock()
 				l.turn.Broadcast()
@@ -358,7 +362,7 @@ func (j *Journal) End(replaced bool) (err error) {
 		if replaced {
 			l.replaced()
 		} else if !wait {
-			if failed := l.commit(j.Sync >= SyncEverySecond); failed != nil {
+			if failed := l.commit(j.Chained || j.Sync >= SyncEverySecond); failed != nil {
 				err = errors.Join(err, failed)
 				stay, wait = append(stay, l), !l.isBroken()
 				continue

@@ -65,6 +65,7 @@ func (t *tables) read(ctx context.Context) error {
 	if t.journal, err = journal.Open(t.o.Folder, t.o.Fsync, columnar.LogFormat, t.o.Log); err != nil {
 		return err
 	}
+	t.journal.Chained = true
 	entries, err := os.ReadDir(t.o.Folder)
 	if err != nil {
 		return err
@@ -229,8 +230,8 @@ func (t *tables) addFilled(ctx context.Context, e *entry) error {
 	return nil
 }
 
-// isWritten tells whether a table's file is the new one, though perhaps not on the disk: then it is the table, for after
-// a crash it would be.
+// isWritten tells whether a table's file is the new one, though perhaps not on the disk: then it is the table, for it
+// would be after a crash.
 func isWritten(err error) bool { return err == nil || errors.As(err, new(*files.NameError)) }
 
 // room tells whether there may be another table, of this name. The caller holds mu.
@@ -244,8 +245,7 @@ func (t *tables) room(name string) error {
 	return nil
 }
 
-// place puts a table among the others, or in the place of another, and has it logged from then on. The caller holds
-// mu.
+// place puts a table among the others, or in the place of another, and has it logged from then on. The caller holds mu.
 func (t *tables) place(e *entry) (old *entry) {
 	name := e.Schema().Name
 	if old = t.all[name]; t.logs() {
