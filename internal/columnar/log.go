@@ -37,6 +37,9 @@ type Change struct {
 	header, body []byte
 }
 
+// mostLogged bounds the body of a record. What is read is bounded by the file, which has all of it.
+const mostLogged = 1 << 40
+
 // numberBytes are those of a change's number, behind which stand the table's name, the header and the body.
 const numberBytes = 8
 
@@ -47,7 +50,7 @@ func changeBytes(head []byte) (int64, error) {
 	c, name, header, body := changeHead(head)
 	switch c.Kind {
 	case Created, put, deleted, cleared, Dropped:
-		if head[10]|head[11] == 0 && name > 0 && name <= mostName && header <= mostHeader && body <= mostBody {
+		if head[10]|head[11] == 0 && name > 0 && name <= mostName && header <= mostHeader && body <= mostLogged {
 			return int64(numberBytes + name + header + body), nil
 		}
 	}
