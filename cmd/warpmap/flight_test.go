@@ -32,7 +32,8 @@ import (
 // flightClient connects with Arrow's own client.
 func flightClient(t *testing.T, socket string) wire.Client {
 	t.Helper()
-	c, err := wire.NewClientWithMiddleware("unix:"+socket, nil, nil, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	c, err := wire.NewClientWithMiddleware("unix:"+socket, nil, nil, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1<<30)))
 	if err != nil {
 		t.Fatal(err)
 	}
