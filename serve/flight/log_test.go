@@ -484,3 +484,17 @@ func TestCreateBesideFile(t *testing.T) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }
+
+// A table that was dropped stays away, though the log has all of one before it, whose place it had taken.
+func TestDroppedStaysAway(t *testing.T) {
+	o := Options{Devices: cpu(t), Folder: t.TempDir(), Fsync: FsyncAlways}
+	s, ctx := opened(t, o), context.Background()
+	if err := errors.Join(s.Create(Spec{Name: "t", Columns: loggedTables[0], Keys: []string{"id"}}), s.tables.save(ctx, "t"),
+		s.tables.reload(ctx, "t"), s.tables.drop("t")); err != nil {
+		t.Fatal(err)
+	}
+	o.Folder = copied(t, o.Folder)
+	if all := opened(t, o).tables.list(); len(all) > 0 {
+		t.Errorf("%d tables came back", len(all))
+	}
+}
