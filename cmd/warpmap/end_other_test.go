@@ -9,4 +9,6 @@ import (
 
 func limitFiles(uint64) error { return errors.ErrUnsupported }
 
+func moreRoom(int) error { return errors.ErrUnsupported }
+
 func ownGroup(cmd *exec.Cmd) (killAll func()) { return func() { cmd.Process.Kill() } }

@@ -109,10 +109,6 @@ func (s *flightFlags) check(k *keyFlags) error {
 		}
 		return nil
 	}
-	if k.log != "" {
-		return errors.New("--log beside --flight: the log has no tables: want --save for them, and keys with a log " +
-			"in another process")
-	}
 	if s.message < 0 || s.exports < 0 || s.o.Memory < 0 || s.o.Rows < 1 || s.o.Clients < 1 || s.o.Streams < 1 ||
 		s.o.MaxTime < 0 {
 		return fmt.Errorf("--max-message %d, --max-exports %d, --table-memory %d, --max-rows %d, --flight-clients %d, "+
@@ -138,6 +134,7 @@ func (s *flightFlags) check(k *keyFlags) error {
 	}
 	s.o.Message, s.o.Exports = int(s.message), s.exports
 	s.o.Save, s.o.Timeout, s.o.Idle = k.o.Save, k.o.Timeout, k.o.Idle
+	s.o.Fsync, s.o.Repair = k.o.Fsync, k.o.Repair
 	if k.o.Folder != "" {
 		s.o.Folder = filepath.Join(k.o.Folder, "tables")
 	}
@@ -186,7 +183,7 @@ func (s *flightFlags) fill(ctx context.Context, to *flight.Server, t *servedTabl
 	say := func(text string, args ...any) { s.o.Log.Printf("table %s: "+text, append([]any{t.Name}, args...)...) }
 	if has, err := to.Has(t.Spec); has || err != nil {
 		if err == nil {
-			say("it is of its snapshot in %s", s.o.Folder)
+			say("it is as it was in %s", s.o.Folder)
 		}
 		return err
 	}

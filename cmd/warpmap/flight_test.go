@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -20,7 +21,9 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/testenv"
@@ -29,7 +32,8 @@ import (
 // flightClient connects with Arrow's own client.
 func flightClient(t *testing.T, socket string) wire.Client {
 	t.Helper()
-	c, err := wire.NewClientWithMiddleware("unix:"+socket, nil, nil, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	c, err := wire.NewClientWithMiddleware("unix:"+socket, nil, nil, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1<<30)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,10 +225,185 @@ func TestTablesSurviveKill(t *testing.T) {
 	testenv.Tried(t, rounds, "kills")
 }
 
+// streamed adds to a table of its own numbers until the server is gone: batch j adds 1 to the client's first key, and j
+// to its key j. It tells how many batches were sent and how many acknowledged.
+func streamed(c wire.Client, name string, own, from int64) (sent, acknowledged int64) {
+	sent, acknowledged = from, from
+	x, err := c.DoPut(context.Background())
+	if err != nil {
+		return sent, acknowledged
+	}
+	names := []string{"id", "n", "m"}[:2+own%2]
+	batch := func(j int64) arrow.RecordBatch {
+		columns := [][]int64{{own << 32, own<<32 + j}, {1, j}, {1, j}}
+		return integers(names, columns[:len(names)]...)
+	}
+	w := wire.NewRecordWriter(x, ipc.WithSchema(batch(1).Schema()))
+	w.SetFlightDescriptor(&wire.FlightDescriptor{Type: wire.DescriptorCMD, Cmd: fmt.Appendf(nil, `{"table":%q,"mode":"add"}`, name)})
+	const ahead = 5
+	places, ended := make(chan struct{}, ahead), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			if _, err := x.Recv(); err != nil {
+				return
+			}
+			acknowledged++
+			<-places
+		}
+	}()
+	for {
+		select {
+		case places <- struct{}{}:
+		case <-ended:
+			return sent, acknowledged
+		}
+		if sent++; w.Write(batch(sent)) != nil {
+			<-ended
+			return sent, acknowledged
+		}
+	}
+}
+
+// After kill -9 under load with --log always, each batch that was acknowledged is there, wholly and once, and no more than
+// those that were sent; and so are keys beside them.
+func TestTablesLogSurvivesKill(t *testing.T) {
+	d, err := device.Open("cpu")
+	testenv.Require(t, "cpu", err)
+	d.Close()
+	dir, rounds, clients := t.TempDir(), 2, int64(4)
+	if testenv.Long() {
+		rounds = 20
+	}
+	socket := filepath.Join(dir, "f")
+	args := []string{"--device", "cpu", "--flight-socket", socket, "--data", filepath.Join(dir, "data"), "--log", "always", "--save",
+		"every=150ms", "--table", "t0", "--schema", "id:int64,n:int64", "--key", "id", "--table", "t1", "--schema",
+		"id:int64,n:int64,m:int64", "--key", "id"}
+	r := rand.New(rand.NewPCG(testenv.FirstSeed(), 5))
+	sent, acknowledged := make([]int64, clients), make([]int64, clients)
+	keys := 0
+	for round := range rounds + 1 {
+		s := startKeyServer(t, dir, nil, args...)
+		c := flightClient(t, socket)
+		if got := s.ask("GET key"); round > 0 && got != fmt.Sprint(keys) {
+			t.Errorf("round %d: the key is %s, want %d", round, got, keys)
+		}
+		for own := range clients {
+			first := own << 32
+			n := int64(0)
+			fmt.Sscan(lookUp(t, c, fmt.Sprint("t", own%2), integers([]string{"id"}, []int64{first}))[0][0], &n)
+			if n < acknowledged[own] || n > sent[own] {
+				t.Fatalf("round %d: client %d has %d batches of %d that were sent and %d acknowledged: %s", round, own, n, sent[own],
+					acknowledged[own], s.says)
+			}
+			var ids []int64
+			for j := int64(1); j <= n+1; j++ {
+				ids = append(ids, first+j)
+			}
+			for i, row := range lookUp(t, c, fmt.Sprint("t", own%2), integers([]string{"id"}, ids)) {
+				j := int64(i + 1)
+				if is := row[len(row)-1] == "true"; is != (j <= n) || is && (row[0] != fmt.Sprint(j) || row[len(row)-2] != row[0]) {
+					t.Fatalf("round %d: client %d has %d batches, and row %d is %v", round, own, n, j, row)
+				}
+			}
+			sent[own], acknowledged[own] = n, n
+		}
+		if round == rounds {
+			break
+		}
+		keys++
+		s.ask(fmt.Sprint("SET key ", keys))
+		var wg sync.WaitGroup
+		for own := range clients {
+			wg.Go(func() {
+				sent[own], acknowledged[own] = streamed(flightClient(t, socket), fmt.Sprint("t", own%2), own, acknowledged[own])
+			})
+		}
+		time.Sleep(time.Duration(200+r.IntN(400)) * time.Millisecond)
+		s.Process.Kill()
+		wg.Wait()
+		s.Wait()
+	}
+	total := int64(0)
+	for _, n := range acknowledged {
+		total += n
+	}
+	if total < int64(rounds)*clients {
+		t.Errorf("%d batches were acknowledged", total)
+	}
+	testenv.Tried(t, int(total), "batches")
+}
+
+// Where the log cannot be written, as on a full disk, batches are refused, and look-ups go on. When there is room, batches
+// are done again, and what was acknowledged is there after a kill.
+func TestServeTablesOnFullDisk(t *testing.T) {
+	d, err := device.Open("cpu")
+	testenv.Require(t, "cpu", err)
+	d.Close()
+	dir := t.TempDir()
+	socket := filepath.Join(dir, "f")
+	args := []string{"--device", "cpu", "--flight-socket", socket, "--data", filepath.Join(dir, "data"), "--log", "always", "--http",
+		"127.0.0.1:0", "--table", "t", "--schema", "id:int64,n:int64", "--key", "id"}
+	s := startKeyServer(t, dir, []string{"WARPMAP_TEST_SMALL_FILES=65536"}, args...)
+	c := flightClient(t, socket)
+	put := func(id int64) error {
+		return putRows(c, tableNamed("t"), integers([]string{"id", "n"}, []int64{id}, []int64{2 * id}))
+	}
+	n := int64(0)
+	for ; n < 10_000 && put(n) == nil; n++ {
+	}
+	if n < 50 || n == 10_000 {
+		t.Fatalf("%d batches were acknowledged: %s", n, s.says)
+	}
+	err = put(n + 1)
+	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "the log cannot be written") {
+		t.Errorf("a batch on a full disk: %v", err)
+	}
+	if rows := lookUp(t, c, "t", integers([]string{"id"}, []int64{n - 1})); rows[0][0] != fmt.Sprint(2*n-2) {
+		t.Errorf("a look-up on a full disk: %v", rows)
+	}
+	at := s.says.String()[strings.Index(s.says.String(), "http://"):]
+	page, err := http.Get(strings.Replace(at[:strings.Index(at, "\n")], "/metrics", "/healthz", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	page.Body.Close()
+	if page.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("the health of it is %s", page.Status)
+	}
+	if err := moreRoom(s.Process.Pid); err != nil {
+		t.Skip(err)
+	}
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if err = put(n + 2); err == nil {
+			break
+		} else if time.Now().After(end) {
+			t.Fatalf("there is room again: %v: %s", err, s.says)
+		}
+	}
+	s.Process.Kill()
+	s.Wait()
+	startKeyServer(t, dir, nil, args...)
+	var ids []int64
+	for id := range n {
+		ids = append(ids, id)
+	}
+	for i, row := range lookUp(t, flightClient(t, socket), "t", integers([]string{"id"}, append(ids, n+2))) {
+		if want := int64(i); i < len(ids) && row[0] != fmt.Sprint(2*want) || i == len(ids) && row[0] != fmt.Sprint(2*n+4) {
+			t.Fatalf("row %d is %v", i, row)
+		}
+	}
+}
+
 func TestServeTablesErrors(t *testing.T) {
 	dir := t.TempDir()
 	broken := filepath.Join(dir, "broken.table")
 	if err := os.WriteFile(broken, []byte("warpmap columns 1\nrest"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	damaged := filepath.Join(dir, "damaged")
+	if err := errors.Join(os.MkdirAll(filepath.Join(damaged, "tables"), 0o700),
+		os.WriteFile(filepath.Join(damaged, "tables", "log.1"), []byte("what is no log of ours"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	listen := []string{"--redis", "", "--device", "cpu", "--flight", "127.0.0.1:0"}
@@ -241,7 +420,9 @@ func TestServeTablesErrors(t *testing.T) {
 		{exitUsage, append(listen, "--table", "a", "--schema", "id:int65"), "int64"},
 		{exitUsage, append(listen, "--table", "a", "--schema", "id:int64", "--key", "id", "--table", "a=x"), "two"},
 		{exitUsage, append(listen, "--table", "a=x", "--schema", "id:int64"), "the file's"},
-		{exitUsage, append(listen, "--log", "always", "--data", dir), "--log"},
+		{exitUsage, append(listen, "--log", "always"), "--data"},
+		{exitInput, append(listen, "--data", damaged), "log.1"},
+		{exitInput, append(listen, "--data", damaged, "--log", "no", "--repair"), "not repaired"},
 		{exitUsage, append(listen, "--max-rows", "0"), "--max-rows"},
 		{exitUsage, append(listen, "--table", "a="+filepath.Join(dir, "x.csv")), "--key"},
 		{exitInput, append(listen, "--table", "a="+filepath.Join(dir, "x.csv"), "--key", "id"), "x.csv"},

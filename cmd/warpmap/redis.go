@@ -35,8 +35,8 @@ everysec all but the last second or two. On SIGTERM requests end, and the last s
 
 --flight serves tables to clients of Arrow Flight, such as pyarrow: columns of keys go in, and columns of values come
 out. Each --table is made of a file in a format that join reads, of a snapshot, or is empty with --schema; --key,
---value, --schema and --family are of the --table before them. Tables are on --device, or spread over --devices, and
-have snapshots in --data, but no log. docs/serve.md has more.
+--value, --schema and --family are of the --table before them. Tables are on --device, or spread over --devices. --save
+and --log are for them, too. docs/serve.md has more.
 
 --http serves /metrics for Prometheus, and /healthz. At --memory commands that need memory get an error. With --policy
 allkeys-lru keys go instead that were not used for long.`
@@ -46,7 +46,7 @@ const serveKeysExample = `  warpmap serve
   warpmap serve --data /var/lib/warpmap --save every=60s --log everysec --memory 4GB --http 127.0.0.1:9121
   warpmap serve --redis '' --socket /run/warpmap.sock --policy allkeys-lru --memory 500MB
   warpmap serve --flight 127.0.0.1:8815 --table prices=prices.parquet --key id --value price,name
-  warpmap serve --redis '' --flight 127.0.0.1:8815 --device cuda:0 --data /var/lib/warpmap --save every=60s \
+  warpmap serve --redis '' --flight 127.0.0.1:8815 --device cuda:0 --data /var/lib/warpmap --log everysec \
     --table prices=prices.parquet --key id --table seen --schema user:utf8,day:date32,n:int64 --key user,day
   warpmap serve --redis :6379 --tls-cert server.crt --tls-key server.key --password-file /etc/warpmap/password
 
@@ -307,13 +307,20 @@ func (s *keyFlags) serve(ctx context.Context, server *redis.Server, tables *flig
 	return g.Wait()
 }
 
-// handler has the figures of tables behind those of keys.
+// handler has the figures of tables behind those of keys, and the health of both.
 func handler(server *redis.Server, tables *flights) http.Handler {
 	if tables == nil {
 		return server.Handler()
 	}
 	m := http.NewServeMux()
 	m.Handle("/", server.Handler())
+	m.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
+		if err := tables.Err(); err != nil {
+			http.Error(w, "the log of tables cannot be written: "+err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		server.Handler().ServeHTTP(w, r)
+	})
 	m.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
 		server.Handler().ServeHTTP(w, r)
 		tables.WriteMetrics(w)

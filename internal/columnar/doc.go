@@ -36,9 +36,27 @@
 //
 //	"warpmap columns 1\n"
 //	kind (1) │ length of header (4) │ length of body (8) │ checksum (4) │ header │ body
-//	 'H'       Arrow's schema message                              JSON: name, how many columns are keys, family
+//	 'H'       Arrow's schema message                              JSON: name, how many columns are keys, family; the
+//	                                                               table's number, and that of its last change
 //	 'R' …     Arrow's record batch message                        its body
 //	 'E'       nothing                                             how many rows there were (8)
 //
 // Numbers are little-endian. Such a file goes into any family, on any device.
+//
+// # Logs
+//
+// A record of a log (internal/journal) is a change of a table:
+//
+//	checksums (8) │ kind (1) │ length of name (1) │ 0 (2) │ length of header (4) │ table (8) │ length of body (8) │
+//	change (8) │ name │ header │ body
+//
+//	'C'  the table is made: the header and body of block 'H'      'X'  it has no rows any more
+//	'P'  keys have these values: a record batch                   'Z'  it is dropped
+//	'D'  keys are gone: a record batch of key columns
+//
+// What is logged is what a batch did, and not the batch: the keys that went in, with the values that they had when it
+// was done. For which of equal keys stays is chance, the sum of floats depends on their order, and rows may have found
+// no room. So to do it again needs no more than to insert, leads to the same, and to the same again. A record is added
+// while the table is locked, with the number of the change: those of a table are in the order of what happened. A batch
+// that ended with an error, but for rows without room, is in no log, though a part of it may be done.
 package columnar

@@ -4,12 +4,18 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"hash/crc32"
+	"io"
+	"log"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/apache/arrow-go/v18/arrow"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/journal"
 	"github.com/warpmap/warpmap/internal/testenv"
 )
 
@@ -175,4 +181,91 @@ func healed(file []byte) []byte {
 		at = end
 	}
 	return file
+}
+
+// FuzzLog: whatever records a log has, with checksums that are right, each is an error or is done to the table that the
+// first of them made, which can be saved then; and their bytes are the same when they are written again.
+func FuzzLog(f *testing.F) {
+	devices := cpu(f)
+	for _, columns := range []string{"id:int64,n:int64", "id:int64,s:utf8?", "s:utf8"} {
+		j, folder := newJournal(f)
+		x := newTable(f, devices, columns, 1, Options{})
+		rows := [][]string{{"1", "5"}, {"2", "6"}}
+		if len(x.schema.Values) == 0 {
+			rows = [][]string{{"1"}, {"2"}}
+		}
+		if err := x.LogCreated(j); err != nil {
+			f.Fatal(err)
+		}
+		x.LogTo(j)
+		_, err := x.Put(Insert, batchOf(f, x.schema.All(), rows))
+		_, deleteErr := x.Put(Delete, batchOf(f, x.schema.Keys, [][]string{rows[0][:1]}))
+		if err = errors.Join(err, deleteErr, x.Clear()); err != nil {
+			f.Fatal(err)
+		}
+		LogDropped(j, x.ID(), x.schema.Name)
+		if err := j.Close(); err != nil {
+			f.Fatal(err)
+		}
+		text, err := os.ReadFile(filepath.Join(folder, "log.1"))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		testenv.Bounded(t, len(text), func() {
+			text = healedLog(text)
+			var x *Table
+			again := []byte(LogFormat.Magic)
+			sound, err := LogFormat.Read(bytes.NewReader(text), int64(len(text)), func(head, body []byte) (err error) {
+				c := ParseChange(head, body)
+				switch {
+				case c.Kind == Created && x == nil:
+					x, err = c.Table(devices, Options{})
+				case x != nil:
+					x.Redo(c, true)
+				}
+				again = append(append(append(again, c.first()...), c.header...), c.body...)
+				return err
+			})
+			if x != nil {
+				defer x.Close()
+				if err := x.Save(context.Background(), io.Discard); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if sound > 0 && !bytes.HasPrefix(again, text[:sound]) {
+				t.Fatalf("%d sound bytes, %v, are written as others", sound, err)
+			}
+		})
+	})
+}
+
+func newJournal(t testing.TB) (j *journal.Journal, folder string) {
+	t.Helper()
+	folder = t.TempDir()
+	j, err := journal.Open(folder, journal.SyncNever, LogFormat, log.New(io.Discard, "", 0))
+	if err == nil {
+		err = j.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j, folder
+}
+
+// healedLog makes the checksums of records right.
+func healedLog(text []byte) []byte {
+	text = bytes.Clone(text)
+	for at := len(LogFormat.Magic); at+journal.HeadBytes <= len(text); {
+		n, err := LogFormat.Body(text[at : at+journal.HeadBytes])
+		if err != nil || n > int64(len(text)-at-journal.HeadBytes) {
+			break
+		}
+		end := at + journal.HeadBytes + int(n)
+		journal.Seal(text[at:end])
+		at = end
+	}
+	return text
 }

@@ -3,6 +3,7 @@ package columnar
 import (
 	"encoding/binary"
 	"math/bits"
+	"math/rand/v2"
 
 	"github.com/warpmap/warpmap/table/text"
 )
@@ -189,4 +190,41 @@ func (k *keys) partOf(i, parts int) int {
 	h ^= h >> 32
 	hi, _ := bits.Mul64(h, uint64(parts))
 	return int(hi)
+}
+
+// Random numbers that nobody knows, so that nobody can choose keys that collide in repeated.
+var seed, factor = rand.Uint64(), rand.Uint64() | 1
+
+// repeated gives the positions of keys of a width that come more than once. Cost: some ns a key.
+func (k *keys) repeated() (positions []int) {
+	if k.n < 2 {
+		return nil
+	}
+	slots := make([]uint32, 1<<bits.Len(uint(2*k.n-1))) // positions, counted from 1
+	mask := uint64(len(slots) - 1)
+	at := func(i int) uint64 {
+		if k.width == 4 {
+			return uint64(as[uint32](k.fixed)[i])
+		}
+		return as[uint64](k.fixed)[i]
+	}
+	told := map[uint32]bool{} // firsts of keys
+	for i := range k.n {
+		key := at(i)
+		hi, lo := bits.Mul64(key^seed, factor)
+		slot := (hi ^ lo) & mask
+		for slots[slot] != 0 && at(int(slots[slot]-1)) != key {
+			slot = (slot + 1) & mask
+		}
+		if had := slots[slot]; had == 0 {
+			slots[slot] = uint32(i + 1)
+		} else {
+			if !told[had] {
+				told[had] = true
+				positions = append(positions, int(had-1))
+			}
+			positions = append(positions, i)
+		}
+	}
+	return positions
 }

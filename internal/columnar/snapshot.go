@@ -38,6 +38,8 @@ type head struct {
 	Name   string       `json:"name"`
 	Keys   int          `json:"keys"` // the first so many columns
 	Family table.Family `json:"family,omitempty"`
+	ID     uint64       `json:"id,omitempty"`      // of the table in logs; 0: it was never in one
+	Number uint64       `json:"changes,omitempty"` // of the last change that the file has
 }
 
 // DamagedError says what is wrong with a file of a table.
@@ -45,18 +47,16 @@ type DamagedError struct{ What string }
 
 func (e *DamagedError) Error() string { return "no table, or a damaged one: " + e.What }
 
-// Save writes the table. Writes wait until it returns; look-ups go on. Errors: the writer's, the context's, the
-// table's. Cost: all of the table is read.
+// Save writes the table, with the number of its last change. Writes wait until it returns; look-ups go on. Errors:
+// the writer's, the context's, the table's. Cost: all of the table is read.
 func (t *Table) Save(ctx context.Context, to io.Writer) error {
+	t.writing.RLock()
+	defer t.writing.RUnlock()
 	w := bufio.NewWriterSize(to, 1<<20)
 	if _, err := w.WriteString(magic); err != nil {
 		return err
 	}
-	schema, err := EncodeSchema(ArrowSchema(t.schema.All(), nil))
-	if err != nil {
-		return err
-	}
-	about, err := json.Marshal(head{t.schema.Name, len(t.schema.Keys), t.options.Family})
+	schema, about, err := t.head()
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func (t *Table) Save(ctx context.Context, to io.Writer) error {
 		return err
 	}
 	rows := uint64(0)
-	err = t.Export(ctx, 0, 1, func(f Frame) error {
+	err = t.export(ctx, 0, 1, func(f Frame) error {
 		rows += uint64(f.Rows)
 		return writeBlock(w, blockRows, f.Header, f.Body)
 	})
@@ -163,6 +163,9 @@ func Load(ctx context.Context, r io.Reader, devices []*device.Device, o Options)
 	if err := t.load(ctx, in); err != nil {
 		t.Close()
 		return nil, err
+	}
+	if h.ID != 0 {
+		t.id, t.number = h.ID, h.Number
 	}
 	return t, nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/journal"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -54,6 +55,10 @@ type Table struct {
 	writing sync.RWMutex // held by who writes; shared by those that read all rows
 	using   sync.RWMutex // held by who changes rows; shared by those that read some
 	closed  bool         // guarded by both
+
+	id     uint64           // of the table in logs
+	number uint64           // of the last change that was logged; guarded by writing
+	log    *journal.Journal // guarded by writing; nil: none
 }
 
 // ErrClosed is the error of a table that was closed or dropped.
@@ -68,7 +73,7 @@ func New(devices []*device.Device, s Schema, o Options) (*Table, error) {
 	if o.Budget == nil {
 		o.Budget = &Budget{}
 	}
-	t := &Table{schema: s, options: o, packing: newPacking(s.Keys)}
+	t := &Table{schema: s, options: o, packing: newPacking(s.Keys), id: newID()}
 	value := arrow.DataType(arrow.PrimitiveTypes.Int64)
 	switch {
 	case len(s.Values) == 0 && t.packing.width > 0:
@@ -225,7 +230,6 @@ func (t *Table) Put(mode Mode, b Batch) (r Result, err error) {
 		return r, err
 	}
 	k := t.packing.pack(b.Columns[:len(t.schema.Keys)], 0, b.Rows)
-	values := Batch{b.Rows, b.Columns[len(t.schema.Keys):]}
 	t.writing.Lock()
 	defer t.writing.Unlock()
 	if t.closed {
@@ -233,14 +237,14 @@ func (t *Table) Put(mode Mode, b Batch) (r Result, err error) {
 	}
 	t.changes.Add(1)
 	if t.rows == nil {
-		return t.putInline(mode, k, values, r)
+		return t.putInline(mode, k, b, r)
 	}
 	t.using.Lock()
 	defer t.using.Unlock()
 	if mode == Delete {
-		return t.deleteRows(k, r)
+		return t.deleteRows(k, b, r)
 	}
-	return t.putRows(mode, k, values, how, r)
+	return t.putRows(mode, k, b, how, r)
 }
 
 // CanPut tells of a mode that the table's columns do not have.
@@ -270,7 +274,7 @@ func (t *Table) combine(mode Mode) ([]combiner, error) {
 func (t *Table) putInline(mode Mode, k keys, b Batch, r Result) (Result, error) {
 	var values []byte
 	if t.width > 0 && mode != Delete {
-		values = b.Columns[0].Fixed
+		values = b.Columns[len(t.schema.Keys)].Fixed
 	}
 	var flags []bool
 	var err error
@@ -288,7 +292,12 @@ func (t *Table) putInline(mode Mode, k keys, b Batch, r Result) (Result, error) 
 	default:
 		err = t.index.update(k, values, combineInline(t.schema.Values[0].Type, mode))
 	}
-	return refused(r, err)
+	if r, err = refused(r, err); err == nil || r.Refused != nil {
+		if failed := t.noteInline(mode, k, b, r, flags); failed != nil {
+			return Result{Rows: r.Rows}, failed
+		}
+	}
+	return r, err
 }
 
 // combineInline is what a mode is in the index, whose values are signed integers: others are seen as what they are.
@@ -342,7 +351,8 @@ func refused(r Result, err error) (Result, error) {
 
 // putRows does rows whose values are in host memory. New keys get their rows, with the values in them, before the index
 // knows the keys: whatever becomes of the index then, a row that it names has its values.
-func (t *Table) putRows(mode Mode, k keys, b Batch, how []combiner, r Result) (Result, error) {
+func (t *Table) putRows(mode Mode, k keys, whole Batch, how []combiner, r Result) (Result, error) {
+	b := Batch{whole.Rows, whole.Columns[len(t.schema.Keys):]}
 	numbers, found := make([]int64, k.n), make([]bool, k.n)
 	if err := t.index.find(k, bytesOf(numbers), found); err != nil {
 		return r, err
@@ -388,6 +398,7 @@ func (t *Table) putRows(mode Mode, k keys, b Batch, how []combiner, r Result) (R
 			t.rows.write(numbers[i:i+1], b, []int{i})
 		}
 	}
+	t.noteRows(mode, whole, how, r, numbers, fresh, taken, added, again)
 	t.rows.drop(spare...)
 	if full != nil {
 		return r, &table.FullError{Positions: r.Refused, Capacity: full.Capacity, Len: full.Len, Why: full.Why}
@@ -435,7 +446,7 @@ func (t *Table) again(k keys, fresh []int, taken []int64, added []bool, full *ta
 	return late, spare, nil
 }
 
-func (t *Table) deleteRows(k keys, r Result) (Result, error) {
+func (t *Table) deleteRows(k keys, b Batch, r Result) (Result, error) {
 	numbers, found, gone := make([]int64, k.n), make([]bool, k.n), make([]bool, k.n)
 	if err := t.index.find(k, bytesOf(numbers), found); err != nil {
 		return r, err
@@ -449,6 +460,7 @@ func (t *Table) deleteRows(k keys, r Result) (Result, error) {
 		}
 	}
 	r.Deleted = countTrue(gone)
+	t.noteBatch(deleted, t.schema.Keys, b, unset(gone))
 	return r, nil
 }
 
@@ -474,6 +486,7 @@ func (t *Table) Clear() error {
 	if t.rows != nil {
 		t.rows.clear()
 	}
+	t.note(cleared, nil, nil)
 	return nil
 }
 
@@ -533,6 +546,11 @@ func (s Stats) JSON() []byte {
 func (t *Table) Export(ctx context.Context, part, parts int, do func(Frame) error) error {
 	t.writing.RLock()
 	defer t.writing.RUnlock()
+	return t.export(ctx, part, parts, do)
+}
+
+// export is Export for who holds writing.
+func (t *Table) export(ctx context.Context, part, parts int, do func(Frame) error) error {
 	if t.closed {
 		return ErrClosed
 	}

@@ -3,7 +3,6 @@ package files
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"io/fs"
 	"math/rand/v2"
 	"os"
@@ -267,10 +266,19 @@ func finish(hidden, path string, whole bool) (err error) {
 		return err
 	}
 	if err := syncFolder(filepath.Dir(path)); err != nil {
-		return fmt.Errorf("it is written, but perhaps its name is not on the disk: %w", Cause(err))
+		return &NameError{Cause(err)}
 	}
 	return nil
 }
+
+// NameError says that an output is whole and has its name, but perhaps not on the disk.
+type NameError struct{ Err error }
+
+func (e *NameError) Error() string {
+	return "it is written, but perhaps its name is not on the disk: " + e.Err.Error()
+}
+
+func (e *NameError) Unwrap() error { return e.Err }
 
 func rename(hidden, path string) error {
 	unfinished.Lock()

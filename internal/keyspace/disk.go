@@ -8,155 +8,80 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/warpmap/warpmap/internal/files"
+	"github.com/warpmap/warpmap/internal/journal"
 )
 
 // disk is the folder of a space.
 type disk struct {
-	folder string
-	sync   Sync
-	log    *log.Logger
-	lock   *os.File
-	wake   chan struct{}
+	*journal.Journal
+	log *log.Logger
 
-	saving  sync.Mutex  // held by who makes a snapshot
+	saving  sync.Mutex  // held by who makes a snapshot, and guards Journal.Number
 	busy    atomic.Bool // one is being made
 	hurry   atomic.Bool // all are made with haste
-	number  uint64      // of the newest file; guarded by saving
 	said    time.Time   // when a failed snapshot was told of; guarded by saving
 	saved   atomic.Int64
 	unsaved atomic.Bool // the last snapshot failed
-	failed  atomic.Bool // a log was not written, and not all were since then
-
-	mu   sync.Mutex
-	logs []*logFile // those that are written: the newest last, and the one before it while a snapshot is made
-	old  int64      // bytes of logs that are not written any more, and that no snapshot has replaced yet
 }
 
-const (
-	snapshotName, logName = "snapshot.", "log."
-	lockName              = "lock"
-)
-
-func (d *disk) name(kind string, number uint64) string {
-	return filepath.Join(d.folder, kind+strconv.FormatUint(number, 10))
-}
-
-// numbers are those of a kind's files, in their order.
-func (d *disk) numbers(kind string) (out []uint64, err error) {
-	entries, err := os.ReadDir(d.folder)
-	for _, e := range entries {
-		if text, is := strings.CutPrefix(e.Name(), kind); is {
-			n, err := strconv.ParseUint(text, 10, 64)
-			if err == nil && strconv.FormatUint(n, 10) == text {
-				out = append(out, n)
-			}
-		}
-	}
-	slices.Sort(out)
-	return out, err
-}
+const snapshotName = "snapshot."
 
 // openDisk reads what a folder holds, and begins a log.
 func openDisk(s *Space, o Options) (d *disk, err error) {
-	d = &disk{folder: o.Folder, sync: o.Sync, log: log.New(o.Log, "", log.LstdFlags), wake: make(chan struct{}, 1)}
-	if err := os.MkdirAll(o.Folder, 0o777); err != nil {
+	d = &disk{log: log.New(o.Log, "", log.LstdFlags)}
+	if d.Journal, err = journal.Open(o.Folder, o.Sync, format, d.log); err != nil {
 		return nil, err
 	}
-	if d.lock, err = lockFolder(filepath.Join(o.Folder, lockName)); err != nil {
-		return nil, fmt.Errorf("%s: %w", o.Folder, err)
-	}
 	if err := d.recover(s, o.Repair); err != nil {
-		d.lock.Close()
+		d.Close()
 		return nil, err
 	}
 	d.saved.Store(time.Now().Unix())
-	if d.sync == NoLog {
-		return d, nil
-	}
-	l, err := d.next()
-	if err != nil {
-		d.lock.Close()
+	if err := d.Start(); err != nil {
+		d.Close()
 		return nil, err
 	}
+	l := d.Last()
 	for i := range s.shards {
 		s.shards[i].log = l
 	}
 	return d, nil
 }
 
-// next begins the next log.
-func (d *disk) next() (*logFile, error) {
-	l, err := createLog(d.name(logName, d.number+1), d.wake, &d.failed)
-	if err != nil {
-		return nil, err
+// logEntry adds an entry to a log, if there is one.
+func logEntry(l *journal.File, e entry) {
+	if l == nil {
+		return
 	}
-	d.number++
-	d.mu.Lock()
-	d.logs = append(d.logs, l)
-	d.mu.Unlock()
-	return l, syncFolder(d.folder)
-}
-
-// newest is the log of a snapshot that begins: the next one. But where an older one is kept, since the last snapshot
-// failed and that log cannot be written, it is the newest that is there, for else there would be one more each time. To
-// do again what it holds already leads to the same.
-func (d *disk) newest() (*logFile, error) {
-	d.mu.Lock()
-	n := len(d.logs)
-	last := d.logs[n-1]
-	d.mu.Unlock()
-	if n > 1 && !last.isBroken() {
-		return last, nil
-	}
-	return d.next()
+	head := e.sealed() // before the log's lock, which all threads want
+	l.Append(func(b []byte) []byte { return e.appendTo(b, head) })
 }
 
 // recover reads the newest snapshot and the logs behind it.
 func (d *disk) recover(s *Space, repair bool) error {
-	snapshots, err := d.numbers(snapshotName)
-	if err != nil {
-		return err
-	}
-	logs, err := d.numbers(logName)
+	snapshots, err := d.Numbers(snapshotName)
 	if err != nil {
 		return err
 	}
 	from := uint64(0)
 	if n := len(snapshots); n > 0 {
 		from = snapshots[n-1]
-		if err := d.readSnapshot(s, d.name(snapshotName, from)); err != nil {
+		if err := d.readSnapshot(s, d.Name(snapshotName, from)); err != nil {
 			return err
 		}
 	}
-	d.number = from
-	for _, n := range logs {
-		if n < from {
-			continue
-		}
-		if n != d.number+1 && n != from {
-			return &DamagedError{d.name(logName, d.number+1), 0, "it is missing, and there are later ones"}
-		}
-		bytes, err := d.readLog(s, d.name(logName, n), repair)
-		if err != nil {
-			return err
-		}
-		d.old += bytes
-		d.number = n
-	}
-	return nil
+	return d.Replay(from, repair, parsed(s.again))
 }
 
 func (d *disk) readSnapshot(s *Space, name string) error {
 	count, whole := int64(0), false
-	sound, err := d.read(name, func(e entry) error {
+	sound, err := format.ReadFile(name, parsed(func(e entry) error {
 		switch {
 		case e.kind == kindEnd && e.expires == count:
 			whole = true
@@ -167,48 +92,15 @@ func (d *disk) readSnapshot(s *Space, name string) error {
 			s.apply(e)
 		}
 		return nil
-	})
+	}))
 	switch {
 	case err == nil && !whole:
-		err = errTorn
+		err = journal.ErrTorn
 		fallthrough
 	case err != nil && !errors.As(err, new(*os.PathError)):
-		return &DamagedError{name, sound, err.Error()}
+		return &DamagedError{Name: name, At: sound, Why: err.Error()}
 	}
 	return err
-}
-
-// readLog gives the bytes of a log that are sound, and cuts off the rest where it may.
-func (d *disk) readLog(s *Space, name string, repair bool) (sound int64, err error) {
-	sound, err = d.read(name, s.again)
-	if err == nil || errors.As(err, new(*os.PathError)) {
-		return sound, err
-	}
-	if err == errUnknown && repair {
-		err = fmt.Errorf("%w, and that is not repaired", err)
-		return sound, &DamagedError{name, sound, err.Error()}
-	}
-	if err != errTorn && !repair {
-		return sound, &DamagedError{name, sound, err.Error()}
-	}
-	d.log.Printf("%s: cut to its first %d bytes: %v", name, sound, err)
-	if sound == 0 {
-		return sound, os.WriteFile(name, []byte(magic), 0o666)
-	}
-	return sound, os.Truncate(name, sound)
-}
-
-func (d *disk) read(name string, do func(e entry) error) (sound int64, err error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return 0, err
-	}
-	defer f.Close()
-	about, err := f.Stat()
-	if err != nil {
-		return 0, err
-	}
-	return entries(f, about.Size(), do)
 }
 
 // again does again what a record of a log says.
@@ -263,115 +155,40 @@ func (s *Space) apply(e entry) {
 	}
 }
 
-// flush writes the logs every second, and when there is much to write.
-func (d *disk) flush(stop chan struct{}) {
-	t := time.NewTicker(time.Second)
-	defer t.Stop()
-	said := false
-	for {
-		select {
-		case <-t.C:
-		case <-d.wake:
-		case <-stop:
-			return
-		}
-		if err := d.commit(false); err != nil && !said {
-			d.log.Printf("the log cannot be written, so writes are refused: %v", err)
-			said = true
-		} else if err == nil && said {
-			d.log.Print("the log is written again")
-			said = false
-		}
-	}
-}
-
-// syncEverySecond brings the logs to the disk beside flush, which goes on meanwhile. flush says if that fails.
-func (d *disk) syncEverySecond(stop chan struct{}) {
-	t := time.NewTicker(time.Second)
-	defer t.Stop()
-	for {
-		select {
-		case <-t.C:
-			d.commit(true)
-		case <-stop:
-			return
-		}
-	}
-}
-
-// commit has all logs written, the older one first.
-func (d *disk) commit(sync bool) error {
-	d.mu.Lock()
-	logs := d.logs
-	d.mu.Unlock()
-	for _, l := range logs {
-		if err := l.commit(sync); err != nil {
-			for _, l := range logs { // nobody waits for those behind it
-				l.mu.Lock()
-				l.turn.Broadcast()
-				l.mu.Unlock()
-			}
-			return err
-		}
-	}
-	if d.failed.Load() {
-		d.failed.Store(false)
-	}
-	return nil
-}
-
 // Commit has everything that was logged before it on the disk, if the log is always synced; else it does nothing.
 // Errors: the system's. Then nothing that was done may be acknowledged.
 func (s *Space) Commit() error {
-	if s.disk == nil || s.disk.sync != SyncAlways {
+	if s.disk == nil {
 		return nil
 	}
-	return s.disk.commit(true)
+	return s.disk.Commit()
 }
 
 // Err is why the log cannot be written, or nil.
 func (s *Space) Err() error {
-	if s.disk == nil || !s.disk.failed.Load() {
+	if s.disk == nil {
 		return nil
 	}
-	s.disk.mu.Lock()
-	logs := s.disk.logs
-	s.disk.mu.Unlock()
-	for _, l := range logs {
-		if err := l.why(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return s.disk.Err()
 }
 
 // Logged is how many bytes the logs hold: what was done behind the last snapshot, also before the space was opened.
-func (s *Space) Logged() (n int64) {
+func (s *Space) Logged() int64 {
 	if s.disk == nil {
 		return 0
 	}
-	s.disk.mu.Lock()
-	defer s.disk.mu.Unlock()
-	n = s.disk.old
-	for _, l := range s.disk.logs {
-		l.mu.Lock()
-		n += l.bytes
-		l.mu.Unlock()
-	}
-	return n
+	return s.disk.Logged()
 }
 
 // Syncs tells whether Commit has anything to do.
-func (s *Space) Syncs() bool { return s.disk != nil && s.disk.sync == SyncAlways }
+func (s *Space) Syncs() bool { return s.disk != nil && s.disk.Sync == SyncAlways }
 
 // cleared logs that all keys go. All shards are locked, and go on in the newest log.
 func (d *disk) cleared(s *Space) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if len(d.logs) == 0 {
+	last := d.Last()
+	if last == nil {
 		return
 	}
-	last := d.logs[len(d.logs)-1]
 	for i := range s.shards {
 		s.shards[i].log = last
 	}
@@ -443,13 +260,13 @@ func (s *Space) Saved() (at time.Time, saving, failed bool) {
 
 func (d *disk) save(s *Space, haste bool) (err error) {
 	flushes := s.flushes.Load()
-	var to *logFile
-	if d.sync != NoLog {
-		if to, err = d.newest(); err != nil {
+	var to *journal.File
+	if d.Sync != NoLog {
+		if to, err = d.Begin(); err != nil { // to do again what an older one holds already leads to the same
 			return err
 		}
 	} else {
-		d.number++
+		d.Number++
 	}
 	switched, made := 0, false
 	defer func() { // whatever happened, all go on in the new log
@@ -459,9 +276,9 @@ func (d *disk) save(s *Space, haste bool) (err error) {
 			sh.log = to
 			sh.mu.Unlock()
 		}
-		err = errors.Join(err, d.endLogs(made))
+		err = errors.Join(err, d.End(made))
 	}()
-	err = files.WriteFile(d.name(snapshotName, d.number), func(f *os.File) error {
+	err = files.WriteFile(d.Name(snapshotName, d.Number), func(f *os.File) error {
 		w := &paced{file: f, haste: haste, hurry: &d.hurry, began: time.Now()}
 		if err := w.write([]byte(magic)); err != nil {
 			return err
@@ -490,7 +307,7 @@ func (d *disk) save(s *Space, haste bool) (err error) {
 		return err
 	}
 	made = true
-	return d.removeBefore(d.number)
+	return d.removeBefore(d.Number)
 }
 
 // copiedBytes is about how many bytes of a shard are copied while it is locked.
@@ -502,7 +319,7 @@ const expiredFor = time.Minute
 
 // copyShard appends records of a shard from a hash on, and tells where to go on. From the first call on, what is done
 // to the shard is in the new log, though some keys are copied later, and with that: to do it again leads to the same.
-func (s *Space) copyShard(number int, from uint64, to *logFile, b *[]byte, keys *int64) (next uint64, more bool) {
+func (s *Space) copyShard(number int, from uint64, to *journal.File, b *[]byte, keys *int64) (next uint64, more bool) {
 	sh := &s.shards[number]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -579,66 +396,18 @@ func (p *paced) pause() {
 	}
 }
 
-// endLogs closes the logs before the newest, to which no shard writes any more. Where a snapshot has replaced them, it
-// does not matter what became of them. Else those that cannot be written stay, so that nothing behind them is
-// acknowledged, and so do those behind one that may be written yet.
-func (d *disk) endLogs(replaced bool) (err error) {
-	d.mu.Lock()
-	logs := d.logs
-	d.mu.Unlock()
-	if len(logs) < 2 {
-		return nil
-	}
-	var stay []*logFile
-	ended, wait := int64(0), false
-	for _, l := range logs[:len(logs)-1] {
-		if replaced {
-			l.replaced()
-		} else if !wait {
-			if failed := l.commit(d.sync >= SyncEverySecond); failed != nil {
-				err = errors.Join(err, failed)
-				stay, wait = append(stay, l), !l.isBroken()
-				continue
-			}
-		}
-		if wait {
-			stay = append(stay, l)
-			continue
-		}
-		ended += l.bytes // to which nobody adds any more
-		if failed := l.file.Close(); !replaced {
-			err = errors.Join(err, failed)
-		}
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.logs = append(stay, logs[len(logs)-1])
-	if d.old += ended; replaced {
-		d.old = 0
-	}
-	return err
-}
-
 // removeBefore removes the files that a snapshot replaces. The newest goes last: where this is broken off, the rest is
 // ignored the next time. What processes that were killed have left of their snapshots goes, too: the folder is locked.
 func (d *disk) removeBefore(number uint64) error {
-	for _, kind := range []string{logName, snapshotName} {
-		all, err := d.numbers(kind)
-		if err != nil {
+	for _, kind := range []string{journal.LogName, snapshotName} {
+		if err := d.Remove(kind, number); err != nil {
 			return err
 		}
-		for _, n := range all {
-			if n < number {
-				if err := os.Remove(d.name(kind, n)); err != nil {
-					return err
-				}
-			}
-		}
 	}
-	entries, err := os.ReadDir(d.folder)
+	entries, err := os.ReadDir(d.Folder)
 	for _, e := range entries {
 		if of, is := files.HiddenOf(e.Name()); is && strings.HasPrefix(of, snapshotName) {
-			err = errors.Join(err, os.Remove(filepath.Join(d.folder, e.Name())))
+			err = errors.Join(err, os.Remove(filepath.Join(d.Folder, e.Name())))
 		}
 	}
 	return err
@@ -647,12 +416,5 @@ func (d *disk) removeBefore(number uint64) error {
 func (d *disk) close() error {
 	d.saving.Lock()
 	defer d.saving.Unlock()
-	d.mu.Lock()
-	logs := d.logs
-	d.mu.Unlock()
-	var err error
-	for _, l := range logs {
-		err = errors.Join(err, l.close(d.sync >= SyncEverySecond))
-	}
-	return errors.Join(err, d.lock.Close())
+	return d.Close()
 }

@@ -51,7 +51,6 @@
 // a start, the newest snapshot is read, and all logs from its number on. A log may end within a record, as it does when
 // a process is killed: the tail is cut, and told. A record that is damaged elsewhere is an error.
 //
-// With SyncAlways, Commit returns when everything that was logged before is on the disk: one fsync for all that wait.
-// When the log cannot be written, Err says so, and callers refuse to write; what was logged stays in memory and is
-// tried again. When it cannot be synced, that is for good, since nobody knows what the disk has.
+// Package journal has the log, and says what holds there. When it cannot be written, Err says so, and callers refuse to
+// write.
 package keyspace

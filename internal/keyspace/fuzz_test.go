@@ -2,10 +2,16 @@ package keyspace
 
 import (
 	"bytes"
+	"io"
 	"testing"
 
 	"github.com/warpmap/warpmap/internal/testenv"
 )
+
+// entries reads the records of a file of so many bytes, and gives them to do, whose they are until it returns.
+func entries(r io.Reader, size int64, do func(e entry) error) (sound int64, err error) {
+	return format.Read(r, size, parsed(do))
+}
 
 // FuzzEntries: the sound part of a file, whatever it is, is read to the same records again, and these make the same bytes.
 func FuzzEntries(f *testing.F) {

@@ -1,6 +1,10 @@
 package keyspace
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"github.com/warpmap/warpmap/internal/journal"
+)
 
 // Group is what is done to several shards and logged as one record, so that after a crash all of it is there or
 // nothing. While a snapshot is made there are two logs; then each has a record of its own shards' part.
@@ -12,7 +16,7 @@ type Group struct {
 
 // part is the records of a log.
 type part struct {
-	log   *logFile
+	log   *journal.File
 	buf   []byte
 	count int
 }
@@ -20,7 +24,7 @@ type part struct {
 // Group has what is done to shards, which the caller has locked, logged as one record by End, before the caller unlocks
 // them. It is nil where there is no log.
 func (s *Space) Group(t *Several) *Group {
-	if s.disk == nil || s.disk.sync == NoLog {
+	if s.disk == nil || s.disk.Sync == NoLog {
 		return nil
 	}
 	g := &Group{space: s, shards: *t}
@@ -37,7 +41,7 @@ func (g *Group) set(to *Group) {
 }
 
 // add adds a record. What is very large is several groups.
-func (g *Group) add(l *logFile, e entry) {
+func (g *Group) add(l *journal.File, e entry) {
 	if l == nil {
 		return
 	}
@@ -58,9 +62,9 @@ func (g *Group) add(l *logFile, e entry) {
 func (p *part) end() {
 	switch {
 	case p.count == 1 || len(p.buf) > mostBytes:
-		p.log.appendBytes(p.buf)
+		p.log.Append(func(b []byte) []byte { return append(b, p.buf...) })
 	case p.count > 1:
-		p.log.append(entry{kind: kindGroup, value: p.buf})
+		logEntry(p.log, entry{kind: kindGroup, value: p.buf})
 	}
 	p.buf, p.count = nil, 0
 }

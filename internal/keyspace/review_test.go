@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/warpmap/warpmap/internal/journal"
 )
 
 // Those who ask how snapshots go keep none from being made.
@@ -69,16 +71,16 @@ func TestScanWhileIndexesShrink(t *testing.T) {
 func TestOlderLogFails(t *testing.T) {
 	s := open(t, Options{Folder: t.TempDir(), Sync: SyncEverySecond})
 	s.testPut("a", "b", 0)
-	older := s.disk.logs[0]
-	sound := older.file
+	older := s.disk.Logs()[0]
+	sound := older.Disk
 	readOnly, err := os.Open(sound.Name())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer readOnly.Close()
-	older.mu.Lock()
-	older.file = readOnly
-	older.mu.Unlock()
+	older.Lock()
+	older.Disk = readOnly
+	older.Unlock()
 	obstruct(t, s, 1)
 	if err := s.Save(true); err == nil || s.Err() == nil {
 		t.Fatalf("a log that cannot be written: %v, %v", err, s.Err())
@@ -86,7 +88,7 @@ func TestOlderLogFails(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for i := range mostPending>>20 + 4 {
+		for i := range 70 { // MiB, more than wait for a disk
 			s.testPut(fmt.Sprint(i), string(make([]byte, 1<<20)), 0)
 		}
 	}()
@@ -95,9 +97,9 @@ func TestOlderLogFails(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Error("somebody waits for a log that nobody writes")
 	}
-	older.mu.Lock()
-	older.file = sound
-	older.mu.Unlock()
+	older.Lock()
+	older.Disk = sound
+	older.Unlock()
 	<-done
 }
 
@@ -153,7 +155,7 @@ func TestRepairUnknownLog(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	name := s.disk.name(logName, 1)
+	name := s.disk.Name(journal.LogName, 1)
 	text, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
@@ -184,7 +186,7 @@ func obstruct(t *testing.T, s *Space, n int) (free func()) {
 	t.Helper()
 	var all []string
 	for i := range n {
-		name := s.disk.name(snapshotName, s.disk.number+1+uint64(i))
+		name := s.disk.Name(snapshotName, s.disk.Number+1+uint64(i))
 		if err := os.MkdirAll(name+"/in the way", 0o777); err != nil {
 			t.Fatal(err)
 		}
@@ -207,19 +209,27 @@ func TestSaveMendsBrokenLog(t *testing.T) {
 	if err := s.Commit(); err != nil {
 		t.Fatal(err)
 	}
-	first := s.disk.logs[0]
-	first.mu.Lock()
-	first.broken, first.err = true, errors.New("as after fsync")
-	first.failed.Store(true)
-	first.mu.Unlock()
+	first := s.disk.Logs()[0]
+	sound := first.Disk
+	defer sound.Close()
+	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0) // it takes all, and cannot be synced
+	if err != nil {
+		t.Fatal(err)
+	}
+	first.Lock()
+	first.Disk = null
+	first.Unlock()
 	s.testPut("b", "2", 0)
+	if s.Commit() == nil {
+		t.Fatal("what cannot be synced is acknowledged")
+	}
 	free := obstruct(t, s, 5)
 	for i := range 5 {
 		if err := s.Save(true); err == nil {
 			t.Fatal("a snapshot takes the place of a folder")
 		}
 		s.testPut("c", fmt.Sprint(i), 0)
-		if n := len(s.disk.logs); n > 2 {
+		if n := len(s.disk.Logs()); n > 2 {
 			t.Errorf("%d logs are open", n)
 		}
 		if s.Commit() == nil || s.Err() == nil {
@@ -231,8 +241,8 @@ func TestSaveMendsBrokenLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.testPut("d", "4", 0)
-	if err := s.Commit(); err != nil || s.Err() != nil || len(s.disk.logs) != 1 {
-		t.Errorf("after a snapshot: %v, %v, %d logs", err, s.Err(), len(s.disk.logs))
+	if err := s.Commit(); err != nil || s.Err() != nil || len(s.disk.Logs()) != 1 {
+		t.Errorf("after a snapshot: %v, %v, %d logs", err, s.Err(), len(s.disk.Logs()))
 	}
 	want := s.all()
 	if err := s.Close(); err != nil {
@@ -377,28 +387,28 @@ func TestFailingSnapshotsOpenFewLogs(t *testing.T) {
 		t.Fatal(err)
 	}
 	for n := range 20 { // where no snapshot can have its name
-		if err := os.MkdirAll(fmt.Sprint(s.disk.name(snapshotName, uint64(n)), "/x"), 0o777); err != nil {
+		if err := os.MkdirAll(fmt.Sprint(s.disk.Name(snapshotName, uint64(n)), "/x"), 0o777); err != nil {
 			t.Fatal(err)
 		}
 	}
 	s.testPut("a", "1", 0)
-	s.disk.logs[0].file.Close()
+	s.disk.Logs()[0].Disk.Close()
 	for i := range 10 {
 		if err := s.Save(true); err == nil {
 			t.Fatal("a snapshot was made")
 		}
 		s.testPut(fmt.Sprint("key ", i), "v", 0)
 	}
-	if n := len(s.disk.logs); n > 2 {
+	if n := len(s.disk.Logs()); n > 2 {
 		t.Errorf("%d logs are open, want 2", n)
 	}
 	for n := range 20 {
-		if err := os.RemoveAll(s.disk.name(snapshotName, uint64(n))); err != nil {
+		if err := os.RemoveAll(s.disk.Name(snapshotName, uint64(n))); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := s.Save(true); err != nil || s.Err() != nil || len(s.disk.logs) != 1 {
-		t.Errorf("%v, %v, %d logs", err, s.Err(), len(s.disk.logs))
+	if err := s.Save(true); err != nil || s.Err() != nil || len(s.disk.Logs()) != 1 {
+		t.Errorf("%v, %v, %d logs", err, s.Err(), len(s.disk.Logs()))
 	}
 	s.testPut("last", "v", 0)
 	want := everything(s)

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"unsafe"
+
+	"github.com/warpmap/warpmap/internal/journal"
 )
 
 // Shard is the keys of some hashes. All methods are called between Lock and Unlock of it, and Look also between Share
@@ -19,7 +21,7 @@ type Shard struct {
 	current  uint32   // where records are put; 0: nowhere yet
 	moving   bool
 	left     uint32 // the segment that was current when records began to be moved, and is not any more; or 0
-	log      *logFile
+	log      *journal.File
 	group    *Group              // of what is logged together; nil: each by itself
 	watches  map[string][]*Watch // by their keys
 	records  int64               // bytes of live records
@@ -185,7 +187,7 @@ func (s *Shard) note(e entry) {
 		s.group.add(s.log, e)
 		return
 	}
-	s.log.append(e)
+	logEntry(s.log, e)
 }
 
 func (s *Shard) put(i int, hash uint64, key, value []byte, filter bool, expires, now int64) {

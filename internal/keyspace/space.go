@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/warpmap/warpmap/internal/crash"
+	"github.com/warpmap/warpmap/internal/journal"
 )
 
 // Policy is what goes out where memory is full.
@@ -23,13 +24,14 @@ const (
 )
 
 // Sync is when the log goes to the disk.
-type Sync int
+type Sync = journal.Sync
 
+// They are those of package journal.
 const (
-	NoLog           Sync = iota // there is no log
-	SyncNever                   // when the system likes
-	SyncEverySecond             // within a second or two
-	SyncAlways                  // when Commit returns
+	NoLog           = journal.NoLog
+	SyncNever       = journal.SyncNever
+	SyncEverySecond = journal.SyncEverySecond
+	SyncAlways      = journal.SyncAlways
 )
 
 // Options are those of a space. The zero value is one in memory without bounds.
@@ -87,12 +89,6 @@ func Open(o Options) (*Space, error) {
 		var err error
 		if s.disk, err = openDisk(s, o); err != nil {
 			return nil, err
-		}
-		if o.Sync != NoLog {
-			s.workers.Go(func() { s.disk.flush(s.stop) })
-			if o.Sync >= SyncEverySecond {
-				s.workers.Go(func() { s.disk.syncEverySecond(s.stop) })
-			}
 		}
 	}
 	s.workers.Go(s.sweeping)

@@ -144,7 +144,7 @@ func rank(pkg string, families []string) int {
 		return 4
 	case top == "table" || top == "workload" || pkg == "internal/keyspace":
 		return 3
-	case pkg == "device":
+	case pkg == "device", pkg == "internal/journal":
 		return 2
 	case pkg == "internal/dl": // how the packages beside it load libraries
 		return 0

@@ -62,7 +62,13 @@ var actions = []struct {
 		if err != nil {
 			return nil, err
 		}
-		return nil, e.Clear()
+		if err := s.tables.writable(); err != nil {
+			return nil, err
+		}
+		if err := e.Clear(); err != nil {
+			return nil, err
+		}
+		return nil, s.tables.commit()
 	}},
 	{"create", `make a table: {"table":"prices","columns":"id:int64,price:float64?","keys":["id"]}; also values, ` +
 		`family and capacity`, func(s *Server, _ context.Context, o order) ([][]byte, error) {

@@ -28,6 +28,8 @@ import (
 // which are one process; of BenchmarkFind that of the look-up alone.
 //
 //	go test -run '^$' -bench 'Exchange|Find' -benchtime 50x ./serve/flight
+//
+// BenchmarkPut writes such rows, half of which are there, without a log and with each.
 type bench struct {
 	*served
 	tcp   string
@@ -225,4 +227,90 @@ func BenchmarkFind(b *testing.B) {
 			x.report(b, testenv.CPUTime()-cpu)
 		})
 	}
+}
+
+// BenchmarkPut sends batches of several sizes, 16 of them before it waits, from one client and from eight.
+func BenchmarkPut(b *testing.B) {
+	testenv.UsersKernels(b)
+	logs := []struct {
+		name  string
+		fsync Fsync
+	}{{"none", NoLog}, {"no", FsyncNever}, {"everysec", FsyncEverySecond}, {"always", FsyncAlways}}
+	for _, rows := range []int{1, 1000, 100_000} {
+		for _, clients := range []int{1, 8} {
+			for _, l := range logs {
+				b.Run(fmt.Sprintf("rows=%d/clients=%d/log=%s", rows, clients, l.name), func(b *testing.B) {
+					benchPut(b, rows, clients, Options{Folder: b.TempDir(), Fsync: l.fsync})
+				})
+			}
+		}
+	}
+}
+
+func benchPut(b *testing.B, rows, clients int, o Options) {
+	s := start(b, o)
+	if err := s.Create(Spec{Name: "t", Columns: inline, Keys: []string{"id"}, Capacity: 1 << 21}); err != nil {
+		b.Fatal(err)
+	}
+	e, _ := s.tables.get("t")
+	schema, err := columnar.EncodeSchema(columnar.ArrowSchema(e.Schema().All(), nil))
+	if err != nil {
+		b.Fatal(err)
+	}
+	var batches []*wire.FlightData
+	for range 16 {
+		ids := make([]byte, 8*rows)
+		for i := range rows {
+			binary.LittleEndian.PutUint64(ids[8*i:], rand.Uint64N(1_000_000))
+		}
+		f := columnar.Encode(e.Schema().All(), columnar.Batch{Rows: rows, Columns: []columnar.Data{{Fixed: ids}, {Fixed: ids}}},
+			func(n int) []byte { return make([]byte, n, n+1) })
+		batches = append(batches, &wire.FlightData{DataHeader: f.Header, DataBody: f.Body})
+	}
+	send := func(c wire.Client, n int) error {
+		x, err := c.DoPut(context.Background())
+		if err != nil {
+			return err
+		}
+		ahead, sent := make(chan struct{}, 16), make(chan error, 1)
+		go func() {
+			err := x.Send(&wire.FlightData{FlightDescriptor: path("t"), DataHeader: schema})
+			for i := 0; i < n && err == nil; i++ {
+				ahead <- struct{}{}
+				err = x.Send(batches[i%len(batches)])
+			}
+			sent <- errors.Join(err, x.CloseSend())
+		}()
+		for {
+			if _, err := x.Recv(); errors.Is(err, io.EOF) {
+				return <-sent
+			} else if err != nil {
+				return err
+			}
+			<-ahead
+		}
+	}
+	var all []wire.Client
+	for range clients {
+		c := s.client(grpc.WithDefaultCallOptions(grpc.ForceCodecV2(newCodec())))
+		if err := send(c, 16); err != nil {
+			b.Fatal(err)
+		}
+		all = append(all, c)
+	}
+	b.ResetTimer()
+	cpu := testenv.CPUTime()
+	var wg sync.WaitGroup
+	for i, c := range all {
+		wg.Go(func() {
+			if err := send(c, b.N/clients+min(1, max(0, b.N%clients-i))); err != nil {
+				b.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	done := float64(b.N) * float64(rows)
+	b.ReportMetric(done/b.Elapsed().Seconds()/1e3, "krows/s")
+	b.ReportMetric(float64((testenv.CPUTime()-cpu).Nanoseconds())/done, "cpu-ns/row")
+	b.ReportMetric(0, "ns/op")
 }

@@ -2,6 +2,7 @@ package flight
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -253,7 +254,8 @@ func (s *Server) lookUp(c *call, from <-chan received, e *entry, in *incoming, t
 	return nil
 }
 
-// DoPut writes: what a mode does to the rows of a batch is answered by JSON, when it is done.
+// DoPut writes: what a mode does to the rows of a batch is answered by JSON, when it is done, and with a log that is
+// always synced, when it is on the disk. Meanwhile the next batches are done, and one fsync is for all of them.
 func (s *Server) DoPut(x wire.FlightService_DoPutServer) error {
 	return s.do(x.Context(), "DoPut", func(c *call) error {
 		mode := columnar.Insert
@@ -266,42 +268,80 @@ func (s *Server) DoPut(x wire.FlightService_DoPutServer) error {
 		if err != nil {
 			return input(err)
 		}
-		for r := range c.receiving(x) {
-			if r.err != nil {
-				return r.err
-			}
-			if len(r.data.DataHeader) == 0 {
-				c.answered()
-				continue
-			}
-			b, err := in.batch(r.data)
+		done, sent := make(chan columnar.Result, resultsAhead), make(chan error, 1)
+		crash.Go(func() { sent <- crash.Catch(func() error { return s.acknowledge(c, x, done) }) })
+		err = s.put(c, c.receiving(x), e, mode, in, done, sent)
+		close(done)
+		return cmp.Or(err, <-sent)
+	})
+}
+
+// resultsAhead is how many batches are done, and not acknowledged yet, before the next waits.
+const resultsAhead = 16
+
+// put does the batches that come. When it returns, nothing more comes to done, and all in there has happened.
+func (s *Server) put(c *call, from <-chan received, e *entry, mode columnar.Mode, in *incoming,
+	done chan<- columnar.Result, sent chan error) error {
+	for r := range from {
+		if r.err != nil {
+			return r.err
+		}
+		if len(r.data.DataHeader) == 0 {
+			c.answered()
+			continue
+		}
+		b, err := in.batch(r.data)
+		if err != nil {
+			return err
+		}
+		if err := s.tables.writable(); err != nil {
+			return err
+		}
+		var result columnar.Result
+		err = s.tables.on(&e, func(e *entry) (err error) {
+			result, err = e.Put(mode, b)
+			return err
+		})
+		release(r.data.DataBody)
+		if err != nil && result.Refused == nil {
+			return err
+		}
+		s.metrics.put.Add(int64(b.Rows))
+		select {
+		case done <- result:
+		case err := <-sent:
+			sent <- err
+			return err
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// acknowledge tells what was done, when it may be told.
+func (s *Server) acknowledge(c *call, x wire.FlightService_DoPutServer, done <-chan columnar.Result) error {
+	for r := range done {
+		all := []columnar.Result{r}
+		for len(done) > 0 {
+			all = append(all, <-done)
+		}
+		if err := s.tables.commit(); err != nil {
+			return err
+		}
+		for _, r := range all {
+			text, err := json.Marshal(r)
 			if err != nil {
 				return err
-			}
-			var result columnar.Result
-			err = s.tables.on(&e, func(e *entry) (err error) {
-				result, err = e.Put(mode, b)
-				return err
-			})
-			release(r.data.DataBody)
-			if err != nil && result.Refused == nil {
-				return err
-			}
-			s.metrics.put.Add(int64(b.Rows))
-			text, jsonErr := json.Marshal(result)
-			if jsonErr != nil {
-				return jsonErr
 			}
 			if err := c.send(func() error { return x.Send(&wire.PutResult{AppMetadata: text}) }); err != nil {
 				return err
 			}
 			c.answered()
-			if err != nil {
-				return err
-			}
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // DoGet gives all rows of a table, or those of one of several parts.

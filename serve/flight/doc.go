@@ -27,8 +27,28 @@
 //   - An export is of one moment. It is brought to the host's memory first, since writes wait for it, and must not wait
 //     for a client.
 //   - Columns that do not fit are an error that names both those that came and those that were wanted.
-//   - A snapshot is of one moment for each table, in a file that replaces the one before it when it is whole. There is
-//     no log: what came after the last snapshot is lost if the process is killed.
+//   - A snapshot is of one moment for each table, in a file that replaces the one before it when it is whole.
+//   - With a log, what was acknowledged is there after a crash, as far as Options.Fsync says: each batch wholly, and
+//     once. What a client saw beside that may be gone.
+//
+// # Files
+//
+//	folder  prices.table   a snapshot: see internal/columnar
+//	        log.3          what was done to all tables: see internal/journal, and internal/columnar for its records
+//	        lock           of the process that uses the folder
+//
+// A table's changes are numbered, and its snapshot says the number of the last that it has. At the start each table is
+// that of its snapshot, and of the log all changes behind that. A number that is left out is an error. In files a table
+// has a number of its own beside its name, since others may have had its name before.
+//
+//   - Snapshots of all tables begin a new log. When all have their names, the logs before it are removed.
+//   - A table that is created is a record of the log. One that is made of a file has a snapshot before clients see it,
+//     for no record has its rows; so has one of the action load, as another table than the one that was there.
+//   - A table that is dropped is dropped in the log, on the disk, before its file is removed. Its file is gone before
+//     the log is that says so. So no table comes back, and none is lost whose drop was not to be.
+//   - A server without a log makes snapshots of what logs of others hold when it starts, and removes these.
+//   - When the log cannot be written, writes are refused, and look-ups go on. What was done before stays, is not
+//     acknowledged, and is written when it can be.
 //
 // # Bounds
 //

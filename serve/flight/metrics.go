@@ -36,11 +36,16 @@ func (s *Server) WriteMetrics(w io.Writer) (err error) {
 	one("host_bytes", "gauge", "Bytes of value columns in host memory.", s.tables.budget.Used())
 	one("last_save_seconds", "gauge", "When the last snapshots were made, in seconds since 1970.",
 		s.tables.saved.Load())
-	failed := 0
-	if s.tables.failed.Load() {
-		failed = 1
+	number := func(is bool) int {
+		if is {
+			return 1
+		}
+		return 0
 	}
-	one("last_save_failed", "gauge", "1 if the last snapshots failed.", failed)
+	one("last_save_failed", "gauge", "1 if the last snapshots failed.", number(s.tables.failed.Load()))
+	logged, _ := s.tables.logged()
+	one("log_bytes", "gauge", "Bytes of the log.", logged)
+	one("log_failing", "gauge", "1 while the log cannot be written.", number(s.Err() != nil))
 	help := "# HELP warpmap_flight_rows Rows of a table.\n# TYPE warpmap_flight_rows gauge\n"
 	for _, e := range s.tables.list() {
 		n, failed := e.Rows()

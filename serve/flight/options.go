@@ -15,7 +15,9 @@ import (
 type Options struct {
 	Devices []*device.Device // that tables are on; several: tables are spread over them
 
-	Folder string        // for snapshots of tables, which are read when the server is made; empty: none
+	Folder string        // for snapshots of tables and a log, which are read when the server is made; empty: none
+	Fsync  Fsync         // of the log in Folder
+	Repair bool          // cut a log at what is damaged, even if more stands behind it
 	Save   time.Duration // a snapshot so often of each table that has changed, and at the end; 0: on command alone
 
 	Token string // what clients must say, as a bearer token or as a password; empty: nothing
@@ -52,8 +54,8 @@ func (o *Options) complete() error {
 	if o.Message > mostMessage {
 		return fmt.Errorf("flight: messages of %d bytes: want %d at most", o.Message, mostMessage)
 	}
-	if o.Folder == "" && o.Save != 0 {
-		return fmt.Errorf("flight: snapshots without a folder for them")
+	if o.Folder == "" && (o.Fsync != NoLog || o.Save != 0) {
+		return fmt.Errorf("flight: a log or snapshots without a folder for them")
 	}
 	o.Exports = cmp.Or(o.Exports, 1<<30)
 	o.Message = cmp.Or(o.Message, 64<<20)

@@ -1,6 +1,7 @@
 package flight
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -42,14 +43,16 @@ type Server struct {
 	over    crash.WaitGroup // calls
 }
 
-// New makes a server of the tables in Options.Folder, or of none. The caller closes it. Cost: reading them. Errors:
-// options out of range; the system's; *DamagedError; those of tables.
+// New makes a server of the tables in Options.Folder, or of none. The caller closes it. Cost: reading them, and the
+// log. Errors: options out of range; the system's; *DamagedError and *DamagedLogError; those of tables; a folder that
+// another process uses.
 func New(ctx context.Context, o Options) (*Server, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
 	s := &Server{o: o, ending: make(chan struct{})}
-	s.tables = tables{o: &s.o, all: map[string]*entry{}}
+	s.tables = tables{o: &s.o, all: map[string]*entry{}, making: map[string]bool{},
+		left: map[string]bool{}}
 	s.tables.budget.Most = o.Memory
 	var secret [32]byte
 	if _, err := rand.Read(secret[:]); err != nil {
@@ -138,7 +141,7 @@ func (s *Server) Fill(ctx context.Context, spec Spec, open func() (Source, error
 		rows, err = e.Rows()
 	}
 	if err == nil {
-		err = s.tables.add(e)
+		err = s.tables.addFilled(ctx, e)
 	}
 	if err != nil {
 		return 0, 0, errors.Join(err, e.Close())
@@ -182,7 +185,7 @@ func (s *Server) Load(ctx context.Context, from io.Reader, spec Spec) error {
 	if err != nil {
 		return err
 	}
-	if err := s.tables.add(&entry{Table: x}); err != nil {
+	if err := s.tables.addFilled(ctx, &entry{Table: x}); err != nil {
 		return errors.Join(err, x.Close())
 	}
 	return nil
@@ -209,7 +212,7 @@ func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 			return err
 		})
 	}
-	if s.o.Save > 0 {
+	if s.o.Save > 0 || s.tables.logs() {
 		g.Go(func() error { s.saving(serving); return nil })
 	}
 	g.Go(func() error {
@@ -255,20 +258,38 @@ func (s *Server) newServer() *grpc.Server {
 // What a stream may send before it is read, and what a connection reads and writes at once.
 const window, buffer = 8 << 20, 256 << 10
 
-// saving makes snapshots from time to time.
+// saveAgain is how long later a snapshot is tried again that a long log wants, and that failed.
+const saveAgain = time.Minute
+
+// saving makes snapshots from time to time, and where the log is long.
 func (s *Server) saving(ctx context.Context) {
-	t := time.NewTicker(s.o.Save)
+	t := time.NewTicker(min(cmp.Or(s.o.Save, time.Second), time.Second))
 	defer t.Stop()
-	for {
+	for since, failed := time.Now(), false; ; {
 		select {
 		case <-t.C:
 		case <-ctx.Done():
 			return
 		}
-		if err := s.tables.save(ctx, ""); err != nil && ctx.Err() == nil {
+		_, long := s.tables.logged()
+		due := s.o.Save > 0 && time.Since(since) >= s.o.Save
+		if !due && (!long || failed && time.Since(since) < saveAgain) {
+			continue
+		}
+		since = time.Now()
+		err := s.tables.save(ctx, "")
+		if failed = err != nil; failed && ctx.Err() == nil {
 			s.o.Log.Print(err)
 		}
 	}
+}
+
+// Err is why the log cannot be written, or nil.
+func (s *Server) Err() error {
+	if !s.tables.logs() {
+		return nil
+	}
+	return s.tables.journal.Err()
 }
 
 // call is a call of a client.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/warpmap/warpmap/internal/columnar"
 	"github.com/warpmap/warpmap/internal/files"
+	"github.com/warpmap/warpmap/internal/journal"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -38,27 +38,34 @@ type tables struct {
 	saved  atomic.Int64 // when the last snapshot was made, in seconds since 1970
 	failed atomic.Bool  // the last was not
 
-	saving sync.Mutex // held by who writes or removes files
+	journal *journal.Journal // of Options.Folder; nil: there is none
+
+	saving sync.Mutex      // held by who writes or removes files
+	left   map[string]bool // tables that were dropped whose files may be there; guarded by saving
 	mu     sync.Mutex
 	all    map[string]*entry
+	making map[string]bool // those that will be among them; guarded by mu
 }
 
 // entry is a table, and what its file has of it.
 type entry struct {
 	*columnar.Table
 	changes atomic.Int64 // of the table when its file was written, -1 without one
+	bytes   atomic.Int64 // of the file
 }
 
 const suffix = ".table"
 
-// read loads the files of the folder.
+// read loads the files of the folder, and does again what the log has.
 func (t *tables) read(ctx context.Context) error {
 	if t.o.Folder == "" {
 		return nil
 	}
-	if err := os.MkdirAll(t.o.Folder, 0o777); err != nil {
+	var err error
+	if t.journal, err = journal.Open(t.o.Folder, t.o.Fsync, columnar.LogFormat, t.o.Log); err != nil {
 		return err
 	}
+	t.journal.Chained = true
 	entries, err := os.ReadDir(t.o.Folder)
 	if err != nil {
 		return err
@@ -74,17 +81,21 @@ func (t *tables) read(ctx context.Context) error {
 		}
 		t.all[name] = x
 	}
-	return nil
+	return t.replay(ctx)
 }
 
 // load reads a table's file.
 func (t *tables) load(ctx context.Context, name string) (*entry, error) {
-	path := filepath.Join(t.o.Folder, name+suffix)
+	path := t.path(name)
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
+	about, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
 	x, err := columnar.Load(ctx, f, t.o.Devices, columnar.Options{Budget: &t.budget})
 	if err == nil && x.Schema().Name != name {
 		x.Close()
@@ -95,6 +106,7 @@ func (t *tables) load(ctx context.Context, name string) (*entry, error) {
 	}
 	e := &entry{Table: x}
 	e.changes.Store(x.Changes())
+	e.bytes.Store(about.Size())
 	return e, nil
 }
 
@@ -159,49 +171,134 @@ func (t *tables) make(s Spec, columns []columnar.Column) (*entry, error) {
 	return &entry{Table: x}, nil
 }
 
-// add lets clients see a table. Errors: one of the name is there; there are too many.
+// add lets clients see a table, which is empty. Errors: one of the name is there, or with a log its file, which would
+// be taken for the table after a crash; there are too many; those of writable and of commit.
 func (t *tables) add(e *entry) error {
-	name := e.Schema().Name
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.all[name] != nil {
-		return status.Errorf(codes.AlreadyExists, "there is a table %q", name)
+	if err := t.writable(); err != nil {
+		return err
 	}
-	if len(t.all) >= t.o.Tables {
-		return status.Errorf(codes.ResourceExhausted, "there are %d tables, as many as may be", len(t.all))
+	if path := t.path(e.Schema().Name); t.logs() {
+		if _, err := os.Lstat(path); err == nil {
+			return status.Errorf(codes.AlreadyExists, "there is a file %s: load it, or remove it", path)
+		}
 	}
 	e.changes.Store(-1)
-	t.all[name] = e
+	t.mu.Lock()
+	err := t.room(e.Schema().Name)
+	if err == nil && t.logs() {
+		err = e.LogCreated(t.journal)
+	}
+	if err == nil {
+		t.place(e)
+	}
+	t.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return t.commit()
+}
+
+// addFilled is add of a table that has rows: with a log it has a snapshot first, for no log has the rows.
+func (t *tables) addFilled(ctx context.Context, e *entry) error {
+	name := e.Schema().Name
+	t.mu.Lock()
+	err := t.room(name)
+	if err == nil {
+		t.making[name] = true
+	}
+	t.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	e.Renew() // it may be a copy of another
+	e.changes.Store(-1)
+	if t.logs() {
+		t.saving.Lock()
+		defer t.saving.Unlock()
+		err = t.write(ctx, e)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.making, name)
+	if !isWritten(err) {
+		return err
+	}
+	t.place(e)
+	if err != nil {
+		t.o.Log.Print(err)
+	}
 	return nil
+}
+
+// isWritten tells whether a table's file is the new one, though perhaps not on the disk: then it is the table, for it
+// would be after a crash.
+func isWritten(err error) bool { return err == nil || errors.As(err, new(*files.NameError)) }
+
+// room tells whether there may be another table, of this name. The caller holds mu.
+func (t *tables) room(name string) error {
+	if t.all[name] != nil || t.making[name] {
+		return status.Errorf(codes.AlreadyExists, "there is a table %q", name)
+	}
+	if n := len(t.all) + len(t.making); n >= t.o.Tables {
+		return status.Errorf(codes.ResourceExhausted, "there are %d tables, as many as may be", n)
+	}
+	return nil
+}
+
+// place puts a table among the others, or in the place of another, and has it logged from then on. The caller holds mu.
+func (t *tables) place(e *entry) (old *entry) {
+	name := e.Schema().Name
+	if old = t.all[name]; t.logs() {
+		if e.LogTo(t.journal); old != nil {
+			columnar.LogDropped(t.journal, old.ID(), name)
+		}
+	}
+	t.all[name] = e
+	return old
 }
 
 // drop removes a table and its file.
 func (t *tables) drop(name string) error {
+	if err := t.writable(); err != nil {
+		return err
+	}
 	t.saving.Lock()
 	defer t.saving.Unlock()
 	t.mu.Lock()
 	e := t.all[name]
 	delete(t.all, name)
+	if e != nil && t.logs() { // before there may be another of the name
+		columnar.LogDropped(t.journal, e.ID(), name)
+	}
 	t.mu.Unlock()
 	if e == nil {
 		return status.Errorf(codes.NotFound, "no table %q", name)
 	}
-	var err error
-	if t.o.Folder != "" {
-		if err = os.Remove(filepath.Join(t.o.Folder, name+suffix)); errors.Is(err, fs.ErrNotExist) {
-			err = nil
-		}
+	err := e.Close()
+	if t.o.Folder == "" {
+		return err
 	}
-	return errors.Join(err, e.Close())
+	t.left[name] = true
+	if failed := t.journal.Flush(); failed != nil { // until then a crash must leave the file
+		return errors.Join(err, fmt.Errorf("it is dropped, but the log cannot be written: %w", failed))
+	}
+	if failed := os.Remove(t.path(name)); failed != nil && !errors.Is(failed, fs.ErrNotExist) {
+		return errors.Join(err, failed)
+	}
+	return errors.Join(err, t.removeLeft())
 }
 
-// reload puts what a table's file has in its place.
+// reload puts what a table's file has in its place. With a log that becomes the file of another table, which no changes
+// in the log are of.
 func (t *tables) reload(ctx context.Context, name string) error {
 	if t.o.Folder == "" {
 		return errNoFolder
 	}
 	if name == "" || strings.ContainsAny(name, `/\`) || strings.HasPrefix(name, ".") {
 		return status.Errorf(codes.InvalidArgument, "no table's name: %q", name)
+	}
+	if err := t.writable(); err != nil {
+		return err
 	}
 	t.saving.Lock()
 	defer t.saving.Unlock()
@@ -211,19 +308,29 @@ func (t *tables) reload(ctx context.Context, name string) error {
 	} else if err != nil {
 		return err
 	}
+	var unsure error
+	if t.logs() {
+		e.Renew()
+		if unsure = t.write(ctx, e); !isWritten(unsure) {
+			return errors.Join(unsure, e.Close())
+		}
+	}
 	t.mu.Lock()
-	old := t.all[name]
-	if full := old == nil && len(t.all) >= t.o.Tables; full {
-		t.mu.Unlock()
-		e.Close()
-		return status.Errorf(codes.ResourceExhausted, "there are %d tables, as many as may be", t.o.Tables)
+	if t.all[name] == nil {
+		err = t.room(name)
 	}
-	t.all[name] = e
+	var old *entry
+	if err == nil {
+		old = t.place(e)
+	}
 	t.mu.Unlock()
-	if old != nil {
-		return old.Close()
+	if err != nil {
+		return errors.Join(err, e.Close())
 	}
-	return nil
+	if err = errors.Join(unsure, t.commit()); old != nil {
+		err = errors.Join(err, old.Close())
+	}
+	return err
 }
 
 var errNoFolder = status.Error(codes.FailedPrecondition, "the server has no folder for snapshots")
@@ -235,6 +342,13 @@ func (t *tables) save(ctx context.Context, name string) (err error) {
 	}
 	t.saving.Lock()
 	defer t.saving.Unlock()
+	ends := name == "" && t.logs() && t.journal.Logged() > int64(len(columnar.LogFormat.Magic))
+	if ends {
+		if _, err := t.journal.Begin(); err != nil {
+			t.failed.Store(true)
+			return fmt.Errorf("no log for what comes behind snapshots: %w", err)
+		}
+	}
 	all := t.list()
 	if name != "" {
 		e, err := t.get(name)
@@ -244,17 +358,15 @@ func (t *tables) save(ctx context.Context, name string) (err error) {
 		all = []*entry{e}
 	}
 	for _, e := range all {
-		changes := e.Changes()
-		if e.changes.Load() == changes {
+		if e.changes.Load() == e.Changes() {
 			continue
 		}
-		path := filepath.Join(t.o.Folder, e.Schema().Name+suffix)
-		failed := files.WriteFile(path, func(f *os.File) error { return e.Save(ctx, f) })
-		if failed != nil {
-			err = errors.Join(err, fmt.Errorf("a snapshot of table %q: %w", e.Schema().Name, failed))
-			continue
+		if failed := t.write(ctx, e); failed != nil {
+			err = errors.Join(err, failed)
 		}
-		e.changes.Store(changes)
+	}
+	if ends {
+		err = errors.Join(err, t.end(err == nil))
 	}
 	if t.failed.Store(err != nil); err == nil {
 		t.saved.Store(time.Now().Unix())
@@ -262,10 +374,66 @@ func (t *tables) save(ctx context.Context, name string) (err error) {
 	return err
 }
 
-// close closes all.
-func (t *tables) close() (err error) {
+// end ends the logs before the newest one, where snapshots of all tables have what is in them.
+func (t *tables) end(saved bool) error {
+	if saved {
+		if err := t.removeLeft(); err != nil {
+			return errors.Join(err, t.journal.End(false))
+		}
+	}
+	if err := t.journal.End(saved); err != nil || !saved {
+		return err
+	}
+	return t.journal.Remove(journal.LogName, t.journal.Number)
+}
+
+// write writes a table's file.
+func (t *tables) write(ctx context.Context, e *entry) error {
+	changes, bytes := e.Changes(), int64(0)
+	err := files.WriteFile(t.path(e.Schema().Name), func(f *os.File) error {
+		if err := e.Save(ctx, f); err != nil {
+			return err
+		}
+		about, err := f.Stat()
+		if err == nil {
+			bytes = about.Size()
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("a snapshot of table %q: %w", e.Schema().Name, err)
+	}
+	e.changes.Store(changes)
+	e.bytes.Store(bytes)
+	return nil
+}
+
+// close closes all. It is idempotent.
+func (t *tables) close() error {
+	t.saving.Lock()
+	defer t.saving.Unlock()
+	var err error
 	for _, e := range t.list() {
 		err = errors.Join(err, e.Close())
 	}
+	if t.journal != nil {
+		err = errors.Join(err, t.journal.Close())
+	}
 	return err
 }
+
+// logged tells how many bytes the log has, and whether that is so much that snapshots should replace it.
+func (t *tables) logged() (n int64, much bool) {
+	if !t.logs() {
+		return 0, false
+	}
+	n = t.journal.Logged()
+	files := int64(0)
+	for _, e := range t.list() {
+		files += e.bytes.Load()
+	}
+	return n, n > max(mostLogged, 2*files)
+}
+
+// mostLogged is how many bytes a log may have, or twice as many as snapshots have, before it is replaced.
+var mostLogged = int64(64 << 20) // tests have fewer

@@ -1,6 +1,6 @@
 //go:build unix
 
-package keyspace
+package journal
 
 import (
 	"errors"
@@ -25,8 +25,8 @@ func lockFolder(name string) (*os.File, error) {
 	return f, nil
 }
 
-// syncFolder brings the names of a folder to the disk.
-func syncFolder(name string) error {
+// SyncFolder brings the names of a folder to the disk. Errors: the system's.
+func SyncFolder(name string) error {
 	f, err := os.Open(name)
 	if err != nil {
 		return err

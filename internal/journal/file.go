@@ -1,0 +1,184 @@
+package journal
+
+import (
+	"errors"
+	"os"
+	"sync"
+	"sync/atomic"
+)
+
+// mostPending is how many bytes of a log wait for the disk before those that add more wait, too.
+const mostPending = 64 << 20
+
+// mostHeld is how many bytes are written at once: they fit into a core's cache.
+const mostHeld = 256 << 10
+
+// File is a log that is written. A nil one takes nothing.
+type File struct {
+	sync.Mutex
+	Disk *os.File // guarded; tests put another in its place
+
+	turn   sync.Cond
+	buf    []byte // what is to be written
+	other  []byte // memory for what is written
+	bytes  int64  // of all records
+	wrote  int64  // how many of these are in the file
+	synced int64  // how many of these are on the disk
+	busy   bool   // somebody writes
+	sync   bool   // somebody brings to the disk what was written before
+	err    error  // why writing failed the last time
+	broken bool   // syncing failed
+	wake   chan struct{}
+	failed *atomic.Bool // of all logs
+}
+
+func createFile(name, magic string, wake chan struct{}, failed *atomic.Bool) (*File, error) {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		return nil, err
+	}
+	l := &File{Disk: f, wake: wake, failed: failed}
+	l.turn.L = l
+	l.buf = append(l.buf, magic...)
+	l.bytes = int64(len(l.buf))
+	if err := l.commit(true); err != nil { // the next try wants the same name
+		return nil, errors.Join(err, f.Close(), os.Remove(name))
+	}
+	return l, nil
+}
+
+// Append adds the records that add appends to b. Where the disk does not keep up, it waits, but not for a log that
+// cannot be written.
+func (l *File) Append(add func(b []byte) []byte) {
+	if l == nil {
+		return
+	}
+	l.Lock()
+	defer l.Unlock()
+	l.wait()
+	l.add(add)
+}
+
+// wait waits for room. The log is locked, but not meanwhile.
+func (l *File) wait() {
+	for len(l.buf) > mostPending && l.err == nil && !l.broken && !l.failed.Load() {
+		l.signal()
+		l.turn.Wait()
+	}
+}
+
+// add is Append without waiting, of a log that is locked.
+func (l *File) add(add func(b []byte) []byte) {
+	before := len(l.buf)
+	l.buf = add(l.buf)
+	l.bytes += int64(len(l.buf) - before)
+	if before < mostHeld && len(l.buf) >= mostHeld {
+		l.signal()
+	}
+}
+
+func (l *File) signal() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// commit has everything that was appended before in the file, and on the disk if it is to be synced. Those who come
+// while another writes, or syncs, go together behind that one; others may write while one syncs.
+func (l *File) commit(sync bool) error {
+	l.Lock()
+	defer l.Unlock()
+	for all := l.bytes; ; {
+		var err error
+		switch {
+		case l.broken:
+			return l.err
+		case l.synced >= all || !sync && l.wrote >= all:
+			return nil
+		case l.wrote < all && !l.busy:
+			err = l.write()
+		case l.wrote >= all && !l.sync:
+			err = l.toDisk()
+		default:
+			l.turn.Wait()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// write writes what there is, without the lock meanwhile. What was not written stays, and a part of it is cut off.
+func (l *File) write() error {
+	l.busy = true
+	disk, data, from := l.Disk, l.buf, l.wrote
+	l.buf, l.other = l.other[:0], nil
+	l.Unlock()
+	_, err := disk.WriteAt(data, from)
+	if err != nil {
+		disk.Truncate(from)
+	}
+	l.Lock()
+	l.busy = false
+	defer l.turn.Broadcast()
+	if err != nil {
+		l.failed.Store(true)
+		l.buf = append(data, l.buf...)
+	} else {
+		l.wrote += int64(len(data))
+		if cap(data) <= 4<<20 {
+			l.other = data[:0]
+		}
+	}
+	if !l.broken {
+		l.err = err
+	}
+	return err
+}
+
+// toDisk brings to the disk what was written, without the lock meanwhile.
+func (l *File) toDisk() error {
+	l.sync = true
+	disk, wrote := l.Disk, l.wrote
+	l.Unlock()
+	err := disk.Sync()
+	l.Lock()
+	l.sync = false
+	defer l.turn.Broadcast()
+	if err != nil {
+		l.failed.Store(true)
+		l.err, l.broken = err, true
+		return err
+	}
+	l.synced = max(l.synced, wrote)
+	return nil
+}
+
+func (l *File) close(sync bool) error { return errors.Join(l.commit(sync), l.Disk.Close()) }
+
+// why is why the log cannot be written, or nil.
+func (l *File) why() error {
+	l.Lock()
+	defer l.Unlock()
+	return l.err
+}
+
+// isBroken tells whether syncing failed, so that the log is never whole again.
+func (l *File) isBroken() bool {
+	l.Lock()
+	defer l.Unlock()
+	return l.broken
+}
+
+// replaced says that snapshots hold what the log does, and nobody adds to it any more. So all is as good as synced.
+func (l *File) replaced() {
+	l.Lock()
+	defer l.Unlock()
+	for l.busy || l.sync {
+		l.turn.Wait()
+	}
+	l.wrote, l.synced = l.bytes, l.bytes
+	l.buf, l.err, l.broken = nil, nil, false
+	l.turn.Broadcast()
+}
