@@ -142,8 +142,8 @@ func (s *Server) entered(ctx context.Context) (leave func(), err error) {
 	case <-s.ending:
 		err = errEnds
 	case <-late:
-		err = status.Errorf(codes.ResourceExhausted, "the work of %d calls of this connection goes on, which were given up",
-			s.o.Streams)
+		err = status.Errorf(codes.ResourceExhausted, "the work of %d calls of this connection goes on, which were "+
+			"given up", s.o.Streams)
 	}
 	p.leave()
 	return nil, err
