@@ -377,6 +377,7 @@ type Writer struct {
 	name   string        // as the caller knows it
 	done   bool
 	spool  *os.File // without a name, while an encoder needs one
+	failed error    // of a Write
 }
 
 // columns is the encoder of row groups of columns, nil for the other formats.
@@ -385,12 +386,16 @@ func (w *Writer) columns() *parquetEncoder {
 	return e
 }
 
-// Write appends a batch of the writer's schema.
+// Write appends a batch of the writer's schema. After an error the file cannot be whole: later calls, Close among them,
+// return that error.
 func (w *Writer) Write(rec arrow.RecordBatch) error {
 	if w.done {
 		return fmt.Errorf("%s: written to after Close", w.name)
 	}
-	return w.fail(catch("cannot be written", func() error { return w.enc.write(rec) }))
+	if w.failed == nil {
+		w.failed = w.fail(catch("cannot be written", func() error { return w.enc.write(rec) }))
+	}
+	return w.failed
 }
 
 // fail says what went wrong with the file that the caller named, not with the hidden one.
@@ -408,6 +413,9 @@ func (w *Writer) Close() error {
 		return nil
 	}
 	defer w.Abort()
+	if w.failed != nil {
+		return w.failed
+	}
 	err := catch("cannot be written", w.enc.finish)
 	if err == nil && w.buf != nil {
 		err = w.buf.Flush()

@@ -247,3 +247,34 @@ func TestLongTextFirst(t *testing.T) {
 		t.Errorf("writing %d MiB of text took %d MiB", len(long)>>20, took)
 	}
 }
+
+// What a Write has said, such as that the disk is full, the later calls say, too, and Close leaves nothing behind.
+func TestErrorsStay(t *testing.T) {
+	for _, o := range []WriteOptions{{Format: CSV, RowsPerFile: 1}, {Format: Arrow, RowsPerFile: 90}, {Format: Parquet}} {
+		r, _ := numbers(t, 100)
+		dir := t.TempDir()
+		w, err := CreateAs(filepath.Join(dir, "out"), r.Schema(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		under := w.out
+		if w.folder != nil {
+			under = w.folder.w.out
+		}
+		under.File.Close()
+		var first error
+		for r.Next() && first == nil {
+			first = w.Write(r.RecordBatch())
+		}
+		last := w.Close()
+		if first == nil {
+			first = last
+		}
+		if first == nil || !strings.Contains(first.Error(), "already closed") || last == nil || last.Error() != first.Error() {
+			t.Errorf("%+v: Write: %v; Close: %v", o, first, last)
+		}
+		if left, _ := os.ReadDir(dir); len(left) > 0 {
+			t.Errorf("%+v: %v is left", o, left)
+		}
+	}
+}

@@ -162,7 +162,7 @@ func (m *Member) named(err error) error {
 		return err
 	}
 	if ofOthers(err) {
-		m.meeting.AllThere(rendezvous.Silence + time.Second)
+		m.meeting.AllThere(rendezvous.Patience + time.Second) // within which one that does not answer is gone
 	}
 	if gone := (*rendezvous.GoneError)(nil); errors.As(m.meeting.Err(), &gone) && gone.Rank != m.rank {
 		return fmt.Errorf("%s: %w", family, gone)

@@ -666,3 +666,25 @@ func TestShare(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A small bound holds, too, though there are many shards, and their empty indexes do not take all of it for ever.
+func TestTinyBound(t *testing.T) {
+	const most, now = 100_000, int64(1 << 40)
+	s := open(t, Options{Most: most, Policy: LRU})
+	for i := range 20_000 {
+		key := fmt.Appendf(nil, "key %d", i)
+		if !s.Admit(int64(len(key)), now) {
+			t.Fatalf("key %d is refused", i)
+		}
+		h := s.Hash(key)
+		sh := s.Lock(h)
+		sh.Put(h, key, nil, 0, now)
+		sh.Unlock()
+	}
+	if c := s.Counts(false); c.Keys == 0 || c.Allocated > most {
+		t.Errorf("%+v of %d bytes", c, most)
+	}
+	if err := s.Check(); err != nil {
+		t.Error(err)
+	}
+}

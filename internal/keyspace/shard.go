@@ -375,7 +375,10 @@ func (s *Shard) unlink(i int) {
 	}
 	s.slots[i] = slot{}
 	n := int(s.keys.Add(-1))
-	if len(s.slots) > leastSlots && 8*n < len(s.slots) {
+	switch {
+	case n == 0 && s.space.most.Load() > 0: // indexes without keys could take all that a small bound allows
+		s.resize(0)
+	case len(s.slots) > leastSlots && 8*n < len(s.slots):
 		s.resize(len(s.slots) / 2)
 	}
 }
@@ -408,9 +411,11 @@ func (s *Shard) reserve(size int) uint64 {
 	return place
 }
 
-// usual is how large segments are made, by what lives in the shard.
+// usual is how large segments are made, by what lives in the shard. Those of all shards that are nearly empty fit a
+// small bound.
 func (s *Shard) usual() int {
-	return min(mostSegment, max(leastSegment, 1<<bits.Len(uint(s.records/8))))
+	least := min(leastSegment, int(s.space.unsettled.Load()))
+	return min(mostSegment, max(least, 1<<bits.Len(uint(s.records/8))))
 }
 
 // segment makes a segment, and gives its number.

@@ -588,6 +588,9 @@ func (s *Shard) sweep(now int64) (more bool) {
 		if s.at >= len(s.slots) {
 			s.at = 0
 		}
+		if len(s.slots) == 0 { // the last key has gone
+			break
+		}
 		if p := s.slots[s.at].place; p != 0 {
 			if r := s.record(p); r.expires() != 0 {
 				if seen++; r.expired(now) {

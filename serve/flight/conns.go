@@ -6,8 +6,10 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
 )
 
 // bounded is a listener of so many connections; it closes more at once.
@@ -26,7 +28,7 @@ func (b *bounded) Accept() (net.Conn, error) {
 		select {
 		case b.places <- struct{}{}:
 			b.s.metrics.connections.Add(1)
-			p := &place{Conn: c, users: 1, free: func() { <-b.places }}
+			p := &place{Conn: c, users: 1, free: func() { <-b.places }, calls: make(chan struct{}, b.s.o.Streams)}
 			p.close = sync.OnceFunc(p.leave)
 			if b.s.o.Token != "" {
 				p.known = time.AfterFunc(b.s.o.Timeout, func() {
@@ -48,8 +50,9 @@ func (b *bounded) Accept() (net.Conn, error) {
 type place struct {
 	net.Conn
 	free  func()
-	close func()      // leaves for the connection, once
-	known *time.Timer // nil: there is no token; the first call that has it stops it
+	close func()        // leaves for the connection, once
+	known *time.Timer   // nil: there is no token; the first call that has it stops it
+	calls chan struct{} // one for each call whose work goes on, also behind the call's end
 
 	mu    sync.Mutex
 	users int // calls, and one more until the connection is closed
@@ -114,17 +117,36 @@ func hangUp(ctx context.Context) {
 	}
 }
 
-// entered keeps a call's connection, which has said the token, and its place until leave. It tells whether the
-// connection is still there.
-func entered(ctx context.Context) (leave func(), is bool) {
+// entered keeps a call's connection, which has said the token, and its place until leave. Where the work of calls that
+// were given up goes on, for gRPC no calls any more, it waits for that. Errors: of gRPC; there is no call then.
+func (s *Server) entered(ctx context.Context) (leave func(), err error) {
 	p, is := connection(ctx).(*place)
 	if !is {
-		return func() {}, true
+		return func() {}, nil
 	}
 	if p.known != nil {
 		p.known.Stop()
 	}
-	return p.leave, p.enter()
+	if !p.enter() {
+		return nil, status.Error(codes.Canceled, "the connection was closed before the call began")
+	}
+	var late <-chan time.Time
+	if s.o.MaxTime > 0 {
+		late = time.After(s.o.MaxTime)
+	}
+	select {
+	case p.calls <- struct{}{}:
+		return func() { <-p.calls; p.leave() }, nil
+	case <-ctx.Done():
+		err = status.FromContextError(ctx.Err()).Err()
+	case <-s.ending:
+		err = errEnds
+	case <-late:
+		err = status.Errorf(codes.ResourceExhausted, "the work of %d calls of this connection goes on, which were "+
+			"given up", s.o.Streams)
+	}
+	p.leave()
+	return nil, err
 }
 
 // connection is that of a call.

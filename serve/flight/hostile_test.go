@@ -572,6 +572,37 @@ func TestLoadBesideOpenCalls(t *testing.T) {
 	code(t, "a look-up then", read(), codes.NotFound, `"t" was dropped`)
 }
 
+// Calls that are given up for their time go on working at times: then there are no more than may be at once, either.
+func TestCallsGivenUpAreBounded(t *testing.T) {
+	s := start(t, Options{Streams: 2, MaxTime: 50 * time.Millisecond})
+	c := s.client()
+	filled(t, s, c, 10)
+	e, err := s.tables.get("t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	held, free, done := make(chan bool), make(chan bool), make(chan error, 1)
+	go func() {
+		done <- e.Export(context.Background(), 0, 1, func(columnar.Frame) error { close(held); <-free; return nil })
+	}()
+	<-held // writes wait
+	for range 5 {
+		_, err := put(context.Background(), c, path("t"), record(map[string][]int64{"id": {1}, "n": {1}}, "id", "n"))
+		if code := status.Code(err); code != codes.DeadlineExceeded && code != codes.ResourceExhausted {
+			t.Error(err)
+		}
+	}
+	if n := s.metrics.open.Load(); n != 2 {
+		t.Errorf("the work of %d calls goes on, of which 2 may be at once", n)
+	}
+	close(free)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "all calls end", func() bool { return s.metrics.open.Load() == 0 })
+	serves(t, c)
+}
+
 // Connections that are cut while their calls wait keep their places: who connects again has no more calls.
 func TestCutConnectionsAreBounded(t *testing.T) {
 	s := start(t, Options{Clients: 3, Streams: 1})

@@ -314,20 +314,21 @@ func (c *call) now() int64 { return max(1, int64(time.Since(c.begun))) }
 // do runs a call's work, and gives it up where its client stalls, or the server ends: the work's sends and receives
 // return when the call has returned, and so does the work then.
 func (s *Server) do(ctx context.Context, method string, work func(c *call) error) error {
-	leave, is := entered(ctx)
-	if !is {
-		return status.Error(codes.Canceled, "the connection was closed before the call began")
+	leave, err := s.entered(ctx)
+	if err != nil {
+		return err
 	}
 	c := &call{s: s, begun: time.Now()}
 	s.metrics.calls.Add(1)
 	s.metrics.open.Add(1)
-	defer s.metrics.open.Add(-1)
 	done := make(chan error, 1)
 	s.over.Go(func() {
-		defer leave()
-		done <- crash.Catch(func() error { return work(c) })
+		err := crash.Catch(func() error { return work(c) })
+		s.metrics.open.Add(-1)
+		leave() // before the client hears of the end, and may begin another call
+		done <- err
 	})
-	err := c.wait(ctx, done)
+	err = c.wait(ctx, done)
 	if err = statusOf(err); status.Code(err) != codes.OK {
 		s.metrics.failed.Add(1)
 		if status.Code(err) == codes.Internal {

@@ -245,8 +245,9 @@ func clientList(c *session, args [][]byte) {
 		return
 	}
 	var b strings.Builder
+	room := c.s.o.Output - (len(c.out) - c.from)
 	for _, other := range all {
-		if b.WriteString(other.describe()); b.Len() > c.s.o.Output { // the connection ends, so the rest is not made
+		if b.WriteString(other.describe()); b.Len() > room { // the connection ends, so the rest is not made
 			break
 		}
 	}

@@ -1,8 +1,10 @@
 // Package rendezvous brings the processes of a job together over TCP, and tells each of them when one is gone.
 //
 // Rank 0 listens. The other ranks connect to it and stay connected, and everything that all agree on goes through rank
-// 0. If a connection breaks, or is silent for longer than Silence, its process counts as gone, and all others are told
-// which it was. Until all have come, a rank may come again, and takes the place of its earlier connection.
+// 0. If a connection breaks, as it does when a process ends, or its host acknowledges nothing for Silence, its process
+// counts as gone, and all others are told which it was. A process that is stopped, or that gets no processor, says
+// nothing either, but its host acknowledges what it is sent: it has Patience. Until all have come, a rank may come
+// again, and takes the place of its earlier connection.
 //
 // Rank 0 and a rank that comes prove to one another that they have the job's token. They do so by HMACs of nonces of
 // both, and do not send the token. Until then a frame has at most 4 KiB, everything must be said within Silence, and
@@ -36,9 +38,14 @@ import (
 	"github.com/warpmap/warpmap/internal/crash"
 )
 
-// Silence is how long a process may say nothing before it counts as gone. Within that time, each process says five times
-// that it is there.
-const Silence = 5 * time.Second
+const (
+	// Silence is how long a process may say nothing whose host does not acknowledge what it is sent. Within that time, each
+	// process says five times that it is there.
+	Silence = 5 * time.Second
+	// Patience is how long a process may say nothing whose host does.
+	Patience = patience * Silence
+	patience = 12
+)
 
 // Options say which processes come, and where they meet.
 type Options struct {
@@ -118,7 +125,7 @@ func text(k kind, rank int, s string) frame { return frame{k, rank, [][]byte{[]b
 var errForeign = errors.New("it says what this one cannot read: do all run the same program?")
 
 // steady is a connection that ends after a silence, which each piece that comes or goes begins anew, and at a time if
-// there is one.
+// there is one. If there is none, who is at the other end is known, and has patience.
 type steady struct {
 	net.Conn
 	silence time.Duration
@@ -134,28 +141,59 @@ func (s *steady) by(d time.Duration) time.Time {
 	return at
 }
 
-func (s *steady) Read(b []byte) (int, error) {
-	s.SetReadDeadline(s.by(s.silence))
-	return s.Conn.Read(b)
+func (s *steady) Read(b []byte) (n int, err error) {
+	const part = 5
+	for waits := 1; ; waits++ {
+		s.SetReadDeadline(s.by(s.silence / part))
+		n, err = s.Conn.Read(b)
+		if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+			return n, err
+		}
+		if err := s.over(waits, part, "said"); err != nil {
+			return 0, err
+		}
+	}
 }
 
 // Write tries again and again within a silence: Linux says that there is room only when a third of its buffer, of 4 MiB
 // at times, is free, which takes a slow connection longer.
 func (s *steady) Write(b []byte) (n int, err error) {
-	end := s.by(s.silence)
-	for n < len(b) {
-		s.SetWriteDeadline(s.by(s.silence / 20))
+	const part = 20
+	for waits := 1; n < len(b); waits++ {
+		s.SetWriteDeadline(s.by(s.silence / part))
 		k, err := s.Conn.Write(b[n:min(n+64<<10, len(b))])
 		n += k
 		if k > 0 {
-			end = s.by(s.silence)
+			waits = 0
 		}
-		if err != nil && (!errors.Is(err, os.ErrDeadlineExceeded) || !time.Now().Before(end)) {
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			err = s.over(waits, part, "taken")
+		}
+		if err != nil {
 			return n, err
 		}
 	}
 	return n, nil
 }
+
+// over tells after how many waits, each a part of a silence, it is in vain to go on, and why. Waits count, not time: a
+// process that was stopped itself, or got no processor, has not waited for as long, and what came meanwhile is there.
+func (s *steady) over(waits, part int, done string) error {
+	switch {
+	case !s.until.IsZero() && (waits >= part || !time.Now().Before(s.until)):
+		return silentError(fmt.Sprintf("it has %s nothing for %v", done, s.silence))
+	case waits >= patience*part:
+		return silentError(fmt.Sprintf("it has %s nothing for %v", done, patience*s.silence))
+	case waits >= part && !answers(s.Conn, s.silence):
+		return silentError(fmt.Sprintf("it has %s nothing, and its host has not answered, for %v", done, s.silence))
+	}
+	return nil
+}
+
+// silentError says of whom nothing is heard.
+type silentError string
+
+func (e silentError) Error() string { return string(e) }
 
 // peer is a connection.
 type peer struct {
@@ -203,9 +241,6 @@ func (p *peer) send(f frame) error {
 		p.w.Write(part)
 	}
 	err := p.w.Flush() // the first of all these
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		err = fmt.Errorf("it has taken nothing for %v", p.conn.silence)
-	}
 	if err != nil {
 		p.close(err)
 	}
@@ -741,9 +776,7 @@ func (m *Meeting) lost(p *peer, err error) {
 	case replaced:
 	case !started:
 		p.begun <- err
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		m.lose(&GoneError{p.rank, fmt.Sprintf("it has said nothing for %v", m.o.silence)})
-	case errors.Is(err, errForeign):
+	case errors.As(err, new(silentError)), errors.Is(err, errForeign):
 		m.lose(&GoneError{p.rank, err.Error()})
 	default:
 		m.lose(&GoneError{p.rank, "its connection broke: " + err.Error()})

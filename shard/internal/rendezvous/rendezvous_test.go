@@ -889,6 +889,83 @@ func TestSlowWrite(t *testing.T) {
 	}
 }
 
+// A rank whose process gets no processor, or is stopped, is silent, but its host acknowledges what it is sent: it goes on
+// when it can, though it has been silent for long. One whose host does not is gone after a silence.
+func TestStarved(t *testing.T) {
+	t.Parallel()
+	const silence = 200 * time.Millisecond
+	join := func() (*Meeting, *peer) {
+		addr := free(t)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		first := began(ctx, Options{Rank: 0, Size: 2, Addr: addr, Token: "t", silence: silence})
+		starved := newPeer(dialed(t, addr), time.Minute)
+		if err := (&Meeting{o: Options{Rank: 1, Size: 2, Addr: addr, Token: "t"}}).introduce(starved); err != nil {
+			t.Fatal(err)
+		}
+		m, err := first()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m, starved
+	}
+
+	m, starved := join()
+	defer m.Close()
+	agreed := make(chan error, 1)
+	go func() { _, err := m.Agree(nil); agreed <- err }()
+	select {
+	case err := <-agreed:
+		t.Fatal(err)
+	case <-time.After(5 * silence):
+	}
+	starved.send(frame{say, 1, [][]byte{nil}})
+	if err := <-agreed; err != nil {
+		t.Error(err)
+	}
+	select { // patience has an end
+	case <-m.Broken():
+	case <-time.After(2 * patience * silence):
+	}
+	if err := m.Err(); err == nil || !strings.Contains(err.Error(), "rank 1 is gone: it has said nothing for 2.4s") {
+		t.Error(err)
+	}
+
+	m, starved = join()
+	defer m.Close()
+	if !deaf(t, starved.conn.Conn) {
+		t.Skip("knows no way here to make a host that does not answer")
+	}
+	start := time.Now()
+	<-m.Broken()
+	if took := time.Since(start); took > patience*silence/2 || !strings.Contains(m.Err().Error(), "its host has not answered") {
+		t.Errorf("after %v: %v", took, m.Err())
+	}
+}
+
+// A process that was stopped itself finds what has come meanwhile, and takes nobody for gone.
+func TestWatcherStarved(t *testing.T) {
+	s := &steady{Conn: &late{left: 4}, silence: time.Second}
+	if n, err := s.Read(make([]byte, 1)); n != 1 || err != nil {
+		t.Error(n, err)
+	}
+}
+
+// late is a connection on which so many reads come to their deadlines, however late, before there is something.
+type late struct {
+	net.Conn
+	left int
+}
+
+func (l *late) SetReadDeadline(time.Time) error { return nil }
+
+func (l *late) Read(b []byte) (int, error) {
+	if l.left--; l.left >= 0 {
+		return 0, os.ErrDeadlineExceeded
+	}
+	return 1, nil
+}
+
 // Without a secret nobody is waited for where other hosts could come, and the error says what to do.
 func TestNoSecret(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
