@@ -587,7 +587,7 @@ func (c *core) take(st *device.Stream, n, share int64, keys uint64, exact *frame
 		}
 		rows := frame.Rows{Keys: keys, N: n}
 		grow := func(pairs int64) (why, err error) { return c.grow(st, false, pairs) }
-		learn, err := c.forecast.First(&c.frame, st, rows, c.cfg.keyBytes, c.live, c.limitAt(c.step), find, grow)
+		learn, err := c.forecast.First(&c.frame, st, rows, c.live, c.limitAt(c.step), find, grow)
 		if err != nil {
 			return nil, nil, err
 		}

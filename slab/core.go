@@ -381,7 +381,7 @@ func (c *core) take(st *device.Stream, n, share int64, keys uint64, exact *frame
 			}
 			return c.grow(st, pairs)
 		}
-		learn, err := c.forecast.First(&c.frame, st, rows, c.cfg.keyBytes, c.live, c.limit(), find, grow)
+		learn, err := c.forecast.First(&c.frame, st, rows, c.live, c.limit(), find, grow)
 		if err != nil {
 			return nil, nil, err
 		}

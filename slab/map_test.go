@@ -369,28 +369,3 @@ func TestShortOfMemory(t *testing.T) {
 		})
 	}
 }
-
-// A batch that has one new key again and again makes a table grow no further than the key needs, though all keys of the
-// batch before it were new.
-func TestOneKeyAgainAndAgain(t *testing.T) {
-	const n = 20_000
-	m, err := New[uint64, uint64](openCPU(t), Options{Options: table.Options{Capacity: n + n/8}})
-	must(t, err)
-	defer m.Close()
-	keys, values := make([]uint64, n), make([]uint64, n)
-	for i := range keys {
-		keys[i] = uint64(i)
-	}
-	must(t, m.Insert(keys, values))
-	before, err := m.Stats()
-	must(t, err)
-	for i := range keys {
-		keys[i] = n
-	}
-	must(t, m.Insert(keys, values))
-	after, err := m.Stats()
-	must(t, err)
-	if after.Len != n+1 || after.Bytes > before.Bytes*3/2 {
-		t.Errorf("from %d bytes for %d pairs to %d for %d", before.Bytes, before.Len, after.Bytes, after.Len)
-	}
-}

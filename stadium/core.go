@@ -466,7 +466,7 @@ func (c *core) take(st *device.Stream, n, share int64, keys uint64, exact *frame
 	if keys != 0 && !exact.Over() {
 		rows := frame.Rows{Keys: keys, N: n}
 		grow := func(pairs int64) (why, err error) { return c.grow(st, pairs) }
-		learn, err := c.forecast.First(&c.frame, st, rows, c.cfg.keyBytes, c.live, c.limit(), c.find, grow)
+		learn, err := c.forecast.First(&c.frame, st, rows, c.live, c.limit(), c.find, grow)
 		if err != nil {
 			return nil, nil, err
 		}

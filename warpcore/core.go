@@ -628,7 +628,7 @@ func (c *core) growFirst(st *device.Stream, b frame.Rows) (err error) {
 	var pairs int64
 	switch {
 	case !c.multi():
-		pairs, err = c.forecast.Pairs(&c.frame, st, b, c.cfg.keyBytes, c.live(), c.limit(), c.find)
+		pairs, err = c.forecast.Pairs(&c.frame, st, b, c.live(), c.limit(), c.find)
 	case b.When == 0 && c.filled+b.N > c.limit():
 		pairs = c.live() + b.N
 	}

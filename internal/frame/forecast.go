@@ -19,10 +19,9 @@ type Forecast struct{ fresh float64 }
 const asked = 1 << 12
 
 // Pairs is how many pairs a table with `live` will have after a batch; 0 if its limit is enough for that, or if they are
-// too many to be believed. find, which may be nil, looks keys up, of keyBytes each: so a batch of keys that are in, or
-// of few that are not, makes nothing grow, whatever came before. It waits for the stream then.
-func (x *Forecast) Pairs(f *Frame, st *device.Stream, b Rows, keyBytes int, live, limit int64,
-	find func(st *device.Stream, b Rows) error) (int64, error) {
+// too many to be believed. find, which may be nil, looks keys up: so a batch of keys that are in makes nothing grow,
+// whatever came before. It waits for the stream then.
+func (x *Forecast) Pairs(f *Frame, st *device.Stream, b Rows, live, limit int64, find func(st *device.Stream, b Rows) error) (int64, error) {
 	pairs := func(fresh float64) int64 {
 		n := live + int64(fresh*float64(b.N))
 		if n <= limit || float64(n) >= furthestForecast*float64(live) {
@@ -49,25 +48,15 @@ func (x *Forecast) Pairs(f *Frame, st *device.Stream, b Rows, keyBytes int, live
 	if err != nil {
 		return 0, err
 	}
-	fresh := min(x.fresh, float64(bytes.Count(in, []byte{0}))/float64(n))
-	if pairs(fresh) == 0 || !CanCount(keyBytes) {
-		return pairs(fresh), nil
-	}
-	distinct, _, err := f.Distinct(st, b.Keys, keyBytes, n)
-	if device.IsOutOfMemory(err) || err == nil && distinct == 0 {
-		return pairs(fresh), nil
-	} else if err != nil {
-		return 0, err
-	}
-	distinct = min(n, distinct+distinct/32) // an estimate that is a little too small would have the table grow twice
-	return pairs(fresh * float64(distinct) / float64(n)), nil
+	absent := float64(bytes.Count(in, []byte{0})) / float64(n)
+	return pairs(min(x.fresh, absent)), nil
 }
 
 // First grows a table for a batch that will have more pairs than its limit, if it can, and gives what is to be called
 // behind the batch.
-func (x *Forecast) First(f *Frame, st *device.Stream, b Rows, keyBytes int, live func() int64, limit int64,
+func (x *Forecast) First(f *Frame, st *device.Stream, b Rows, live func() int64, limit int64,
 	find func(st *device.Stream, b Rows) error, grow func(pairs int64) (why, err error)) (learn func(), err error) {
-	pairs, err := x.Pairs(f, st, b, keyBytes, live(), limit, find)
+	pairs, err := x.Pairs(f, st, b, live(), limit, find)
 	if err == nil && pairs > 0 {
 		_, err = grow(pairs)
 	}
