@@ -72,9 +72,13 @@ func TestHostValuesLieInHostMemory(t *testing.T) {
 		if s.Capacity != int(ways*x.buckets) || s.HostBytes != x.buckets*apart || s.Bytes != x.buckets*(bucket+apart) {
 			t.Errorf("%+v: %+v", x.o, s.Stats)
 		}
+		at := unsafe.Pointer(unsafe.SliceData(m.core.values.Slice()))
+		if _, pinned := d.Pinned(at, int(s.HostBytes)); !pinned {
+			t.Errorf("%+v: the values are not in pinned memory", x.o)
+		}
 		must(t, errors.Join(m.Check(), m.Close()))
-		if _, err := device.From(d, values); err != nil { // which a Close that took the wrong memory would break
-			t.Error(err)
+		if _, pinned := d.Pinned(at, 1); pinned {
+			t.Errorf("%+v: Close leaves the values' memory", x.o)
 		}
 	}
 	for _, o := range []Options{{HostBytes: apart - 1}, {HostBytes: apart, Bytes: bucket - 1},

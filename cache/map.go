@@ -88,9 +88,9 @@ type Cache[K, V any] struct{ handle }
 // cache of keys alone. Cost: filling the memory. The first call of a method on a machine compiles its kernels.
 //
 // Errors: a Score that does not compile (*device.CompileError); K or V of another width, or with pointers or padding;
-// options out of range; *device.OutOfMemoryError, also of host memory. If kernels must be compiled: device.ErrNoCompiler (CPU device) or
-// device.ErrNoNVRTC (GPU), if there is nothing to compile them with. A compiler's own words, in a *device.CompileError,
-// come from the method that needs the kernel.
+// options out of range; *device.OutOfMemoryError, also of host memory. If kernels must be compiled:
+// device.ErrNoCompiler (CPU device) or device.ErrNoNVRTC (GPU), if there is nothing to compile them with. A compiler's
+// own words, in a *device.CompileError, come from the method that needs the kernel.
 func New[K, V any](d *device.Device, o Options) (*Cache[K, V], error) {
 	cfg, err := widths[K, V]()
 	if err != nil {
