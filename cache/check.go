@@ -19,6 +19,9 @@ func (c *core) checkImage(mem []byte) error {
 	if most := c.opts.Bytes; most > 0 && int64(len(mem)) > most {
 		return fmt.Errorf("cache: check: %d bytes, and %d were allowed", len(mem), most)
 	}
+	if most, has := c.opts.HostBytes, int64(c.values.Len()); most > 0 && has > most {
+		return fmt.Errorf("cache: check: %d bytes of host memory, and %d were allowed", has, most)
+	}
 	live := int64(0)
 	for b := range c.t.Count {
 		bucket := mem[int64(b)*c.cfg.bucketBytes():]

@@ -36,6 +36,8 @@ const (
 	ticksPerSecond = 16
 	// agePeriod: the counts of an Aged cache are halved each time that so many keys a slot were looked up or put.
 	agePeriod = 10
+	// mostPairs is how many pairs a cache is asked for at most, so that no number of bytes overflows.
+	mostPairs = 1 << 46
 	// coverThreads is how many threads look through a tile of rows.
 	coverThreads = 512
 	// mostOut is how many rows InsertOut brings at once.
@@ -61,6 +63,7 @@ type core struct {
 	// Guarded by the frame's lock.
 	t        Table
 	mem      device.Slice[byte]
+	values   device.Host[byte] // with Options.HostValues; else they are in mem, or in the buckets
 	counters frame.Counters[Counters]
 	clock    uint32 // of batches; the score of what an LRU cache uses next is one more
 	made     time.Time
@@ -79,8 +82,9 @@ func newCore(d *device.Device, cfg config, o Options) (*core, error) {
 
 // complete checks the options, and tells how many buckets they ask for.
 func (o *Options) complete(cfg *config) (buckets int64, err error) {
-	cfg.expires = o.Lives || o.TimeToLive > 0
-	each := cfg.bucketBytes() + cfg.apartBytes()
+	cfg.expires, cfg.inHost = o.Lives || o.TimeToLive > 0, o.HostValues
+	each := cfg.bucketBytes() + cfg.apartBytes() - cfg.hostBytes(1)
+	bounded := o.Bytes != 0 || o.HostBytes != 0
 	switch {
 	case o.Policy < LRU || o.Policy > Scored:
 		return 0, fmt.Errorf("cache: %v is no policy (want LRU, LFU, Aged or Scored)", o.Policy)
@@ -90,13 +94,20 @@ func (o *Options) complete(cfg *config) (buckets int64, err error) {
 		return 0, fmt.Errorf("cache: a time to live of %v (want 0 or more)", o.TimeToLive)
 	case o.Hash < 0 || o.Hash > 3:
 		return 0, fmt.Errorf("cache: hash function %d (see package kernel)", o.Hash)
-	case o.Capacity < 0 || o.Capacity > 1<<46 || o.Bytes < 0:
-		return 0,
-			fmt.Errorf("cache: a capacity of %d pairs, and %d bytes (want 0 to 2⁴⁶ pairs, and no negative bytes)",
-				o.Capacity, o.Bytes)
-	case (o.Capacity == 0) == (o.Bytes == 0):
-		return 0, fmt.Errorf("cache: a capacity of %d pairs, and %d bytes (want one of them: a cache never grows)",
-			o.Capacity, o.Bytes)
+	case o.Capacity < 0 || o.Capacity > mostPairs || o.Bytes < 0 || o.HostBytes < 0:
+		return 0, fmt.Errorf("cache: a capacity of %d pairs, %d bytes, and %d bytes of host memory (want 0 to 2⁴⁶ pairs, "+
+			"and no negative bytes)", o.Capacity, o.Bytes, o.HostBytes)
+	case o.HostValues && cfg.paired():
+		return 0, fmt.Errorf("cache: HostValues for values of %d bytes, which lie beside their keys (want 12 bytes or more)",
+			cfg.valueBytes)
+	case o.HostBytes > 0 && !o.HostValues:
+		return 0, fmt.Errorf("cache: HostBytes, of %s, without HostValues", device.Bytes(o.HostBytes))
+	case (o.Capacity != 0) == bounded:
+		return 0, fmt.Errorf("cache: a capacity of %d pairs, %d bytes, and %d bytes of host memory (want one of them, or "+
+			"both bounds: a cache never grows)", o.Capacity, o.Bytes, o.HostBytes)
+	case o.HostBytes > 0 && o.HostBytes < cfg.hostBytes(1):
+		return 0, fmt.Errorf("cache: %s of host memory have no room for the values of a bucket of %d pairs, which take %s",
+			device.Bytes(o.HostBytes), ways, device.Bytes(cfg.hostBytes(1)))
 	case o.Bytes > 0 && o.Bytes < cfg.bytes(1):
 		return 0, fmt.Errorf("cache: %s have no room for a bucket of %d pairs, which takes %s", device.Bytes(o.Bytes),
 			ways, device.Bytes(cfg.bytes(1)))
@@ -108,14 +119,20 @@ func (o *Options) complete(cfg *config) (buckets int64, err error) {
 	if o.Policy == Scored { // of its rows with one key, each may have a score of its own, and may be refused
 		cfg.tile = 0
 	}
+	if !bounded {
+		return (int64(o.Capacity) + ways - 1) / ways, nil
+	}
+	buckets = math.MaxInt64
+	if o.HostBytes > 0 {
+		buckets = min(o.HostBytes/cfg.hostBytes(1), mostPairs/ways)
+	}
 	if o.Bytes > 0 {
-		buckets = o.Bytes / each
+		buckets = min(buckets, o.Bytes/each)
 		for cfg.bytes(buckets) > o.Bytes { // values that lie apart begin at a round address
 			buckets--
 		}
-		return buckets, nil
 	}
-	return (int64(o.Capacity) + ways - 1) / ways, nil
+	return buckets, nil
 }
 
 // begin makes an empty cache as the options say.
@@ -145,6 +162,12 @@ func (c *core) begin() error {
 	}
 	c.t = Table{Buckets: c.mem.Addr(), Count: uint64(buckets), Seed: c.opts.Seed, Counters: c.counters.Addr()}
 	c.t.Values = c.t.Buckets + uint64(inBuckets)
+	if c.cfg.inHost {
+		if c.values, err = device.MakeMapped[byte](c.frame.Device, int(c.cfg.hostBytes(buckets))); err != nil {
+			return err
+		}
+		c.t.Values = c.values.Mapped().Addr()
+	}
 	return errors.Join(c.empty(st), st.SyncOf(c.frame.Device))
 }
 
@@ -181,7 +204,7 @@ func (c *core) compile() error {
 	return errors.Join(err, device.Ahead(k.find, k.put))
 }
 
-func (c *core) free() error { return c.frame.Free(&c.counters, c.mem) }
+func (c *core) free() error { return errors.Join(c.frame.Free(&c.counters, c.mem), c.values.Free()) }
 
 // empty makes all of a bucket 0: no tag, and a version that is not locked. Values that lie apart stay as they are.
 func (c *core) empty(st *device.Stream) error {

@@ -19,6 +19,9 @@
 //	buckets  │ head │ 12 keys │ head │ 12 keys │ …
 //	values   │ 12 values      │ 12 values      │ …     a value to a slot, 12 to 4,096 bytes
 //
+// With Options.HostValues, that array is in pinned host memory, which kernels reach across the bus. A look-up then
+// crosses it once for each key that it finds, and an insert once for each value.
+//
 // Where pairs have a time to live, 12 times of 4 bytes each follow the words. Buckets begin at multiples of 64 bytes,
 // and what is behind the last word or time means nothing.
 //

@@ -15,6 +15,7 @@ type config struct {
 	policy               Policy
 	hash                 int
 	expires              bool // each slot has a time at which its pair is no longer there
+	inHost               bool // values, which lie apart, are in host memory that the device maps
 	tile                 int  // rows of which one comes for all that have its key; 0: each comes for itself
 }
 
@@ -73,7 +74,15 @@ func (c config) apartBytes() int64 {
 	return int64(ways * c.valueBytes)
 }
 
-// bytes is the memory of so many buckets, with their values, and weights of rows.
+// hostBytes is the host memory of so many buckets' values.
+func (c config) hostBytes(buckets int64) int64 {
+	if !c.inHost {
+		return 0
+	}
+	return buckets * c.apartBytes()
+}
+
+// bytes is the device memory of so many buckets, with their values unless those are in host memory, and weights of rows.
 func (c config) bytes(buckets int64) int64 {
 	n := c.pairBytes(buckets)
 	if covered := c.covered(buckets); covered > 0 {
@@ -82,9 +91,9 @@ func (c config) bytes(buckets int64) int64 {
 	return n
 }
 
-// pairBytes is the memory of the buckets and their values alone.
+// pairBytes is what bytes has of the buckets and their values alone.
 func (c config) pairBytes(buckets int64) int64 {
-	if c.paired() {
+	if c.paired() || c.inHost {
 		return buckets * c.bucketBytes()
 	}
 	return frame.Align(buckets*c.bucketBytes()) + buckets*c.apartBytes()

@@ -34,12 +34,18 @@ func (p Policy) String() string {
 	return frame.NameOf("Policy", int(p), "lru", "lfu", "aged", "scored")
 }
 
-// Options are the options of New. One of Capacity and Bytes must be set.
+// Options are the options of New. The size must be set: Capacity, or Bytes, or HostBytes, or the last two together.
 type Options struct {
 	// Capacity is how many pairs the cache holds, rounded up to whole buckets of 12.
 	Capacity int
-	// Bytes is how much memory the cache may take. It never takes more.
+	// Bytes is how much memory the cache may take, and with HostValues how much of the device's. It never takes more.
 	Bytes int64
+	// HostValues puts the values into pinned host memory, which kernels read and write across the bus: keys and scores
+	// stay in the device's memory, 11 to 22 bytes a pair. V must have more than 8 bytes, because shorter values lie
+	// beside their keys. On the CPU device all memory is the host's.
+	HostValues bool
+	// HostBytes is how much pinned host memory the values may take, with HostValues. Zero means as much as they need.
+	HostBytes int64
 	// Policy says which pairs stay. The zero value is LRU.
 	Policy Policy
 	// TimeToLive is how long a pair is there from when it was inserted or replaced, at least, and an eighth of a
@@ -82,9 +88,9 @@ type Cache[K, V any] struct{ handle }
 // cache of keys alone. Cost: filling the memory. The first call of a method on a machine compiles its kernels.
 //
 // Errors: a Score that does not compile (*device.CompileError); K or V of another width, or with pointers or padding;
-// options out of range; *device.OutOfMemoryError. If kernels must be compiled: device.ErrNoCompiler (CPU device) or
-// device.ErrNoNVRTC (GPU), if there is nothing to compile them with. A compiler's own words, in a *device.CompileError,
-// come from the method that needs the kernel.
+// options out of range; *device.OutOfMemoryError, also of host memory. If kernels must be compiled:
+// device.ErrNoCompiler (CPU device) or device.ErrNoNVRTC (GPU), if there is nothing to compile them with. A compiler's
+// own words, in a *device.CompileError, come from the method that needs the kernel.
 func New[K, V any](d *device.Device, o Options) (*Cache[K, V], error) {
 	cfg, err := widths[K, V]()
 	if err != nil {

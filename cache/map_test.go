@@ -29,6 +29,9 @@ func TestBadInput(t *testing.T) {
 		{Options{Capacity: 1, Policy: 4}, "Policy(4) is no policy"},
 		{Options{Capacity: 1, Hash: 4}, "hash function 4"},
 		{Options{Capacity: 1, TimeToLive: -1}, "a time to live of -1ns"},
+		{Options{Capacity: 1, HostBytes: -1}, "no negative bytes"},
+		{Options{Capacity: 1, HostValues: true}, "HostValues for values of 8 bytes"},
+		{Options{Bytes: 1000, HostBytes: 1000}, "without HostValues"},
 	} {
 		if _, err := New[uint64, uint64](d, c.o); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v", c.o, err)

@@ -88,6 +88,7 @@ func TestSnapshot(t *testing.T) {
 	saved[uint32, [3]uint32](t, d, Options{Capacity: 5000, Policy: LFU, TimeToLive: 1600 * time.Millisecond})
 	saved[uint64, [16]uint32](t, d, Options{Capacity: 5000, Policy: Scored})
 	saved[uint32, struct{}](t, d, Options{Capacity: 5000, Policy: LRU})
+	saved[uint64, [16]uint32](t, d, Options{Capacity: 5000, HostValues: true})
 	m, err := New[uint64, uint64](d, Options{Capacity: 12})
 	must(t, err)
 	defer m.Close()

@@ -180,8 +180,9 @@ func (h *handle) Stats() (s Stats, err error) {
 		}
 		k := &c.counters.Seen
 		s = Stats{
-			Stats: table.Stats{Len: int(k.live()), Capacity: int(c.slots()), Bytes: int64(c.mem.Len()), MaxProbes: 1},
-			Hits:  k.Hits, Misses: k.Misses, Added: k.Added, Updated: k.Updated, Evictions: k.Evicted,
+			Stats: table.Stats{Len: int(k.live()), Capacity: int(c.slots()), MaxProbes: 1,
+				Bytes: int64(c.mem.Len() + c.values.Len()), HostBytes: int64(c.values.Len())},
+			Hits: k.Hits, Misses: k.Misses, Added: k.Added, Updated: k.Updated, Evictions: k.Evicted,
 			Refused: k.Refused, Expired: k.Renewed + k.Swept, Clock: c.clock,
 		}
 		c.frame.Tell(&s.Stats, nil) // every look-up reads one bucket

@@ -114,7 +114,7 @@ type Word interface{ ~uint32 | ~uint64 }
 
 // Wide is a Word, or a key or value that consists of several words.
 type Wide interface {
-	Word | [2]uint64 | [4]uint64 | [8]uint64
+	Word | [2]uint64 | [4]uint64 | [8]uint64 | [32]uint64
 }
 
 // Widen makes a key or value of a number. Two results differ if their numbers do. A result of 4 bytes keeps the lower

@@ -161,6 +161,8 @@ func (b *benchFlags) flags(cmd *cobra.Command) {
 	f.Float64Var(&b.o.FalsePositives, "false-positives", 0,
 		"of a filter: share of the absent keys that may be told to be in (default 0.01)")
 	f.StringVar(&b.o.Policy, "policy", policyNames()[0], "of a cache: "+strings.Join(policyNames(), ", "))
+	f.BoolVar(&b.o.HostValues, "host-values", false,
+		"of a cache: its values lie in host memory; they have 16 bytes or more")
 	f.Var(&size{&b.o.FilterBytes}, "bytes", "of a filter: its memory, in place of --false-positives, such as 100MB")
 	f.IntVar(&b.o.N, "n", 10_000_000, "pairs to insert")
 	f.IntVar(&b.o.Queries, "queries", 0, "look-ups (default twice the pairs; of a multimap, each key once)")

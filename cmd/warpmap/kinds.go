@@ -72,6 +72,7 @@ var flagKinds = []struct {
 	{"load", kindsBut(tables.KindFilter, warpmap.KindCache)},
 	{"distinct", kindsBut(warpmap.KindCache)},
 	{"policy", []tables.Kind{warpmap.KindCache}},
+	{"host-values", []tables.Kind{warpmap.KindCache}},
 	{"hits", kindsBut(tables.KindFilter)},
 	{"false-positives", []tables.Kind{tables.KindFilter}},
 	{"bytes", []tables.Kind{tables.KindFilter}},
@@ -363,7 +364,8 @@ func benchCacheOf[K workload.Word, V workload.Wide](d *device.Device, o bench.Ta
 		o.Batch = max(1, o.N/(4*cacheShare))
 	}
 	return bench.Table(d, o, func(w *bench.Work[K, V], _ float64) (s bench.Subject, err error) {
-		c, err := warpmap.NewCache[K, V](d, cache.Options{Capacity: max(1, o.N/cacheShare), Policy: p})
+		c, err := warpmap.NewCache[K, V](d, cache.Options{Capacity: max(1, o.N/cacheShare), Policy: p,
+			HostValues: o.HostValues})
 		if err != nil {
 			return s, err
 		}

@@ -172,6 +172,7 @@ func TestBenchKinds(t *testing.T) {
 				tables.KindFilter: {{"--false-positives", "0.05"}, {"--bytes", "4KiB", "--key-bytes", "8"},
 					{"--distinct", "1"}},
 				warpmap.KindCache: {{}, {"--policy", "lfu", "--key-bytes", "8", "--value-bytes", "64"},
+					{"--host-values", "--value-bytes", "64"},
 					{"--policy", "scored", "--hits", "0.5", "--batch", "70", "--value-bytes", "8"}},
 			}[kind], 2) {
 				if kind == tables.KindFilter && family == "cuckoo" && own[0] == "--distinct" {

@@ -34,6 +34,7 @@ type TableOptions struct {
 	Update      bool                `json:",omitempty"` // by UpdateOn, where the table has it, which adds the values of a key up
 	Chosen      float64             `json:",omitempty"` // share of the rows, of pairs and of look-ups, that InsertIfOn and FindIfOn do; 0: all
 	Policy      string              `json:",omitempty"` // of a cache
+	HostValues  bool                `json:",omitempty"` // of a cache
 	Step        func(done, all int) `json:"-"`          // progress; may be nil
 }
 

@@ -10,7 +10,7 @@ import (
 
 func TestRates(t *testing.T) {
 	testenv.ByTurns(t)
-	fig := benchtest.Rows(t, Studies, "cache/rates", 3000, 6, func(at func(string) any) {
+	fig := benchtest.Rows(t, Studies, "cache/rates", 3000, 8, func(at func(string) any) {
 		for _, c := range []string{"find G/s, all hits", "find quiet G/s", "find G/s, no hits", "insert G/s",
 			"told G/s", "overwrite G/s", "find Zipf G/s", "overwrite Zipf G/s"} {
 			benchtest.AtLeast(t, c, at(c), 1e-9)

@@ -11,7 +11,12 @@ import (
 	"github.com/warpmap/warpmap/workload"
 )
 
-// rates measures caches of o.N pairs; of those with values of 64 bytes, a quarter.
+// wideShare: a cache with values of 256 bytes has one in so many pairs, because the study's batches, which are 7 times the
+// cache, lie in the device's memory.
+const wideShare = 16
+
+// rates measures caches of o.N pairs; of those with values of 64 bytes, a quarter, and of those with values of 256 bytes
+// in host memory, one in wideShare.
 func rates(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
 	fig := &bench.Fig{
 		Title: fmt.Sprintf("Full caches of %d pairs", o.N),
@@ -20,14 +25,16 @@ func rates(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
 			"overwrite G/s", "find Zipf G/s", "overwrite Zipf G/s", "table GB", "wrong"},
 		Notes: []string{"inserts are of new keys, in batches of a quarter of the cache: each sends a pair out. Told: what goes out is written, too",
 			"look-ups are of keys that are in, in random order; quiet ones leave the scores as they are. Overwrites are of the same keys; those of Zipf with an exponent of 0.99",
-			"values of 64 bytes: a quarter of the pairs"},
+			"values of 64 bytes: a quarter of the pairs",
+			fmt.Sprintf("values of 256 bytes: one in %d of the pairs, with the values in host memory, across the bus", wideShare)},
 		Plots: []bench.Plot{{Title: "Look-ups that hit", X: "pairs", Y: "find G/s, all hits", Series: "policy"}},
 	}
 	for _, p := range []cache.Policy{cache.LRU, cache.LFU} {
 		for _, measure := range []func() ([]any, error){
-			func() ([]any, error) { return ratesOf[uint32, uint32](d, o, o.N, p) },
-			func() ([]any, error) { return ratesOf[uint64, uint64](d, o, o.N, p) },
-			func() ([]any, error) { return ratesOf[uint64, [8]uint64](d, o, max(1, o.N/4), p) },
+			func() ([]any, error) { return ratesOf[uint32, uint32](d, o, o.N, p, false) },
+			func() ([]any, error) { return ratesOf[uint64, uint64](d, o, o.N, p, false) },
+			func() ([]any, error) { return ratesOf[uint64, [8]uint64](d, o, max(1, o.N/4), p, false) },
+			func() ([]any, error) { return ratesOf[uint64, [32]uint64](d, o, max(1, o.N/wideShare), p, true) },
 		} {
 			row, err := measure()
 			if err != nil {
@@ -42,12 +49,15 @@ func rates(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
 // fillers are how many batches of a quarter of the cache fill it: no bucket is left with an empty slot, or hardly any.
 const fillers = 16
 
-func ratesOf[K workload.Word, V workload.Wide](d *device.Device, o bench.FigOptions, pairs int,
-	p cache.Policy) (row []any, err error) {
+func ratesOf[K workload.Word, V workload.Wide](d *device.Device, o bench.FigOptions, pairs int, p cache.Policy,
+	inHost bool) (row []any, err error) {
 	keyBytes, valueBytes := int(device.Slice[K]{}.Elem().Size()), int(device.Slice[V]{}.Elem().Size())
 	name := fmt.Sprintf("%d+%d", keyBytes, valueBytes)
+	if inHost {
+		name += " in host"
+	}
 	o.Step(fmt.Sprintf("%s bytes, %v", name, p))
-	m, err := cache.New[K, V](d, cache.Options{Capacity: pairs, Policy: p, Seed: 1})
+	m, err := cache.New[K, V](d, cache.Options{Capacity: pairs, Policy: p, Seed: 1, HostValues: inHost})
 	if err != nil {
 		return nil, err
 	}
