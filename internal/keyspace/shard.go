@@ -102,7 +102,7 @@ func (s *Shard) Look(hash uint64, key []byte, now int64) (value []byte, there, e
 	return s.look(s.find(hash, key), now)
 }
 
-// LookFrom does what Look does, from where Warm says.
+// LookFrom does what Look does, from where Warm says, while the shard is as Warm found it.
 func (s *Shard) LookFrom(at int, hash uint64, key []byte, now int64) (value []byte, there, expired bool) {
 	if at < 0 {
 		return nil, false, false

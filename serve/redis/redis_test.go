@@ -235,6 +235,42 @@ func TestPipelinesOfGet(t *testing.T) {
 	}
 }
 
+// An MGET that removes keys, which have expired, finds all others, though these move in the index, which may shrink or go.
+func TestMGetRemovesExpired(t *testing.T) {
+	s := serve(t, Options{MaxMemory: 64 << 20})
+	c := dial(t, s.addr)
+	for round := range 30 {
+		now, asked, want := time.Now().UnixMilli(), []string{"MGET"}, "*120\r\n"
+		var number uint64 // of the shard in which all keys are
+		for i := 0; len(asked) < 121; i++ {
+			key := fmt.Sprint(round, " ", i)
+			h := s.space.Hash([]byte(key))
+			if number == 0 {
+				number = h >> 54
+			}
+			if h>>54 != number {
+				continue
+			}
+			stays := round%2 == 0 && len(asked)%20 == 1
+			expires := now - 1
+			if stays {
+				expires = 0
+			}
+			sh := s.space.Lock(h)
+			sh.Put(h, []byte(key), []byte("v"), expires, now-2)
+			sh.Unlock()
+			for range 2 {
+				if asked = append(asked, key); stays {
+					want += "$1\r\nv\r\n"
+				} else {
+					want += "$-1\r\n"
+				}
+			}
+		}
+		c.want(want, asked...)
+	}
+}
+
 // safeBuffer is a buffer that several goroutines write to.
 type safeBuffer struct {
 	mu sync.Mutex

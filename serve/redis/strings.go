@@ -315,7 +315,13 @@ func (c *session) values(keys [][]byte, hashes []uint64, locked bool) bool {
 			c.s.space.Warm(hashes[i:min(i+warmed, len(hashes))], c.warmAt[:])
 		}
 		sh := c.s.space.Of(hashes[i])
-		v, there, expired := sh.LookFrom(c.warmAt[i%warmed], hashes[i], key, c.now)
+		var v []byte
+		var there, expired bool
+		if locked { // what Warm found moves where a key is removed
+			v, there, expired = sh.Look(hashes[i], key, c.now)
+		} else {
+			v, there, expired = sh.LookFrom(c.warmAt[i%warmed], hashes[i], key, c.now)
+		}
 		switch {
 		case expired && !locked:
 			c.out = c.out[:before]
