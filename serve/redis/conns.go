@@ -34,8 +34,7 @@ func (k *conns) take(conn net.Conn, c *session) {
 		return
 	}
 	k.all[conn] = true
-	kill := func() { below(conn).Close() }
-	c.kill.Store(&kill)
+	c.endsBy(func() { below(conn).Close() })
 	k.work.Go(func() {
 		defer func() {
 			k.mu.Lock()

@@ -100,15 +100,6 @@ func (l *loop) take(conn net.Conn, c *session) bool {
 	p := &polled{session: c, fd: fd}
 	l.mu.Lock()
 	ended := l.ended
-	kill := func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if !l.ended {
-			l.kill = append(l.kill, p)
-			l.rouse()
-		}
-	}
-	c.kill.Store(&kill)
 	if !ended {
 		l.come = append(l.come, p)
 		l.rouse()
@@ -117,7 +108,16 @@ func (l *loop) take(conn net.Conn, c *session) bool {
 	if ended {
 		unix.Close(fd)
 		l.s.over(c)
+		return true
 	}
+	c.endsBy(func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if !l.ended {
+			l.kill = append(l.kill, p)
+			l.rouse()
+		}
+	})
 	return true
 }
 

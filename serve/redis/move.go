@@ -258,11 +258,12 @@ func kill(c *session, args [][]byte) {
 			id != 0 && id != other.id || other == c && !itself {
 			continue
 		}
-		if n++; other == c {
+		if other == c {
 			c.closing = true
-		} else if end := other.kill.Load(); end != nil {
-			(*end)()
+		} else if !other.die() {
+			continue
 		}
+		n++
 	}
 	switch {
 	case len(args) > 3:

@@ -282,13 +282,15 @@ func (s *Server) over(one *session) {
 	one.endMulti()
 }
 
-// clients are all sessions, by their numbers.
+// clients are all sessions that nobody has killed, by their numbers.
 func (s *Server) clients() []*session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := make([]*session, 0, len(s.sessions))
 	for _, one := range s.sessions {
-		out = append(out, one)
+		if !one.killed.Load() {
+			out = append(out, one)
+		}
 	}
 	slices.SortFunc(out, func(a, b *session) int { return cmp.Compare(a.id, b.id) })
 	return out

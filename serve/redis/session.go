@@ -35,7 +35,9 @@ type session struct {
 	name atomic.Pointer[string]
 	lib  [2]atomic.Pointer[string] // the name and version of the client's library
 	cmd  atomic.Pointer[command]   // the last one
-	kill atomic.Pointer[func()]    // ends the connection, from any goroutine
+
+	killed atomic.Bool            // by CLIENT KILL: no client any more, even before its connection has ended
+	end    atomic.Pointer[func()] // ends the connection, from any goroutine; nil where nobody has taken it yet
 
 	multi    multi
 	held     bool // EXEC has locked the shards of all keys that it names
@@ -54,6 +56,25 @@ const mostRound = 1 << 20
 
 // mostKept is how many hashes a session keeps memory for.
 const mostKept = 1 << 12
+
+// endsBy says how the connection is ended, once something has taken it.
+func (c *session) endsBy(end func()) {
+	c.end.Store(&end)
+	if c.killed.Load() {
+		end()
+	}
+}
+
+// die is CLIENT KILL by another session. It tells whether it was the first.
+func (c *session) die() bool {
+	if c.killed.Swap(true) {
+		return false
+	}
+	if end := c.end.Load(); end != nil {
+		(*end)()
+	}
+	return true
+}
 
 func (c *session) touch(now time.Time) {
 	c.now = now.UnixMilli()
