@@ -16,7 +16,6 @@ import (
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/frame"
-	"github.com/warpmap/warpmap/internal/operations"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/shard"
 	"github.com/warpmap/warpmap/shard/internal/nccl"
@@ -28,8 +27,8 @@ import (
 const (
 	scenarioEnv = "WARPMAP_TEST_SCENARIO"
 	deviceEnv   = "WARPMAP_TEST_DEVICE" // cpu, or cuda
-	// operationsEnv makes the members go through operations of all kinds: all, choices, independent or regions; with wrong
-	// through what one of them does wrong; or with file through what comes on standard input.
+	// operationsEnv makes the members go through operations of all kinds: all, choices, independent or regions; or with
+	// wrong through what one of them does wrong.
 	operationsEnv = "WARPMAP_TEST_OPERATIONS"
 )
 
@@ -93,8 +92,6 @@ func play() (err error) {
 		return playRegions(m)
 	case "wrong":
 		return playWrong(m)
-	case "file":
-		return operations.Serve(m, os.Stdin, os.Stdout)
 	}
 	x, err := shard.NewMap(m, shard.Options{Piece: 5000},
 		func(d *device.Device, o table.Options) (table.Map[uint32, uint32], error) {

@@ -93,21 +93,30 @@ func (f goFile) imports() (own, others []string) {
 	return own, others
 }
 
-func goFiles(t *testing.T) (out []goFile) {
+func goFiles(t *testing.T) []goFile {
 	t.Helper()
-	for name, text := range tree(t) {
+	root(t)
+	all, err := parseTree()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+var parseTree = sync.OnceValues(func() (out []goFile, err error) {
+	for name, text := range readTree() {
 		if path.Ext(name) != ".go" || strings.Contains(name, "testdata/") {
 			continue
 		}
 		fset := token.NewFileSet()
 		f, err := parser.ParseFile(fset, name, text, parser.ParseComments)
 		if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		out = append(out, goFile{f, name, fset})
 	}
-	return out
-}
+	return out, nil
+})
 
 // families are the folders with a table.
 func families(t *testing.T) (out []string) {
@@ -130,6 +139,8 @@ func rank(pkg string, families []string) int {
 	switch {
 	case top == "cmd" || top == "examples":
 		return 10
+	case pkg == "shard/operations": // tests alone
+		return 9
 	case top == "bench" || strings.HasPrefix(pkg, "internal/bench/") && pkg != "internal/bench/baseline" || strings.HasPrefix(rest, "classify/"), top == "serve": // a paper's studies; what serves
 		return 9
 	case pkg == "internal/operations", pkg == "internal/columnar", strings.HasPrefix(pkg, "internal/bench") || top == "join" || top == "genome" && rest != "":

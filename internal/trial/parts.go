@@ -53,7 +53,7 @@ func parts() []*part {
 	return []*part{
 		{name: "operations", share: 6, turns: []turn{
 			{dir: "internal/operations", tests: "^TestGenerated$/^DEVICE$", lasts: true},
-			{dir: "shard", tests: "^TestMembersFiles$", lasts: true},
+			{dir: "shard/operations", tests: "^TestMembersFiles$", lasts: true},
 		}},
 		{name: "faults", share: 4, turns: []turn{
 			{dir: "root", tests: "^TestEachCallFails$/^DEVICE$"},

@@ -1,4 +1,4 @@
-package device_test
+package outside_test
 
 import (
 	"errors"

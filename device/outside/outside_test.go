@@ -1,4 +1,4 @@
-package device_test
+package outside_test
 
 import (
 	"bytes"
@@ -221,17 +221,20 @@ func (x *driver) capture(st *device.Stream, queue func()) (graph uintptr, result
 }
 
 // onGPUs is onAll for what the CPU has not.
-func onGPUs(t *testing.T, test func(t *testing.T, d *device.Device, p *device.Program)) {
-	t.Run("fake", func(t *testing.T) { _, d := openFake(t); test(t, d, fakeProgram) })
-	t.Run("cuda", func(t *testing.T) { test(t, openGPU(t), gpuProgram) })
+func onGPUs(t *testing.T, test func(t *testing.T, d *device.Device)) {
+	t.Run("fake", func(t *testing.T) { _, d := openFake(t); test(t, d) })
+	t.Run("cuda", func(t *testing.T) { test(t, openGPU(t)) })
 }
 
 // A launch goes into the graph. What would have to wait is refused before the driver hears of it, and other streams' work goes on meanwhile:
 // neither ends the capture.
 func TestCapture(t *testing.T) {
-	onGPUs(t, func(t *testing.T, d *device.Device, p *device.Program) {
+	onGPUs(t, func(t *testing.T, d *device.Device) {
 		x := driverOf(t, d)
-		add := kernelOf(t, d, p, "add")
+		m, err := d.Compile(addProgram)
+		must(t, err)
+		add, err := device.KernelOf[addParams](m, "add")
+		must(t, err)
 		st, err := d.NewStream()
 		must(t, err)
 		s, err := device.From(d, []uint32{1, 2, 3})

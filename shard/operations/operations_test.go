@@ -1,4 +1,6 @@
-package shard_test
+// Package operations_test has files of operations held over jobs of members. It is no part of shard's own tests, for
+// these have all that they import, among it package operations, compiled a second time.
+package operations_test
 
 import (
 	"context"
@@ -12,11 +14,50 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
+	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/operations"
 	"github.com/warpmap/warpmap/internal/testenv"
+	"github.com/warpmap/warpmap/shard"
 	"github.com/warpmap/warpmap/shard/internal/nccl"
 	"github.com/warpmap/warpmap/shard/internal/nccl/standin"
 )
+
+// memberEnv makes the test binary a member of a job, which serves the operations that come on standard input.
+const memberEnv = "WARPMAP_TEST_MEMBER"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(memberEnv) != "" {
+		if err := serve(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(3)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func serve() (err error) {
+	d, err := device.Open("cpu:" + os.Getenv("RANK"))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.Close()) }()
+	m, err := shard.Join(context.Background(), shard.JoinOptions{Device: d, Timeout: 4 * time.Second})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	return operations.Serve(m, os.Stdin, os.Stdout)
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
 
 // starter starts jobs of members that serve a file of operations.
 type starter struct {
@@ -62,7 +103,7 @@ func (x starter) start(f *operations.File, g operations.Settings) (m *operations
 		cmd := exec.CommandContext(ctx, exe)
 		cmd.Env = append(os.Environ(), fmt.Sprintf("RANK=%d", rank), fmt.Sprintf("WORLD_SIZE=%d", n),
 			fmt.Sprintf("LOCAL_RANK=%d", rank), "MASTER_ADDR=127.0.0.1", "MASTER_PORT="+port, "WARPMAP_TOKEN=secret",
-			scenarioEnv+"=play", deviceEnv+"=cpu", operationsEnv+"=file", nccl.Env+"="+x.lib)
+			memberEnv+"=1", nccl.Env+"="+x.lib)
 		in, e1 := cmd.StdinPipe()
 		out, e2 := cmd.StdoutPipe()
 		text := &strings.Builder{}
