@@ -176,12 +176,20 @@ func stretchRound[K uint32 | uint64](d *device.Device, m *Map[K, K], s *Set[K], 
 	return nil
 }
 
+func sized(capacity int, load float64) Options {
+	return Options{Options: table.Options{Capacity: capacity, LoadFactor: load}}
+}
+
 func TestStretchHistory(t *testing.T) {
 	onEach(t, func(t *testing.T, d *device.Device) {
-		sized := func(capacity int, load float64) Options {
-			return Options{Options: table.Options{Capacity: capacity, LoadFactor: load}}
-		}
 		must(t, stretchHistory[uint32](d, sized(3000, 0), smallStretch, 500, 1, 3000, 8))
+	})
+}
+
+// Histories of tables of other kinds, and of large stretches.
+func TestStretchHistories(t *testing.T) {
+	testenv.ByTurns(t)
+	onEach(t, func(t *testing.T, d *device.Device) {
 		must(t, stretchHistory[uint64](d, sized(20000, 0.95), 4<<10, 500, 2, 8000, 6))
 		unpacked := sized(3000, 0)
 		unpacked.unpacked = true

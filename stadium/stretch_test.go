@@ -214,6 +214,16 @@ func TestStretchHistory(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := open(t, name)
 			must(t, tellStretches(d, stretchStory{o: sized(3000, 0, 8, 1), buckets: 4, piece: 500, rows: 3000, rounds: 8, seed: 1}, key32, key32))
+		})
+	}
+}
+
+// Histories of tables of other kinds and places, and of large stretches.
+func TestStretchHistories(t *testing.T) {
+	testenv.ByTurns(t)
+	for _, name := range devices {
+		t.Run(name, func(t *testing.T) {
+			d := open(t, name)
 			must(t, tellStretches(d, stretchStory{o: sized(20000, 0.95, 4, 2), buckets: 4, piece: 3000, rows: 8000, rounds: 6, seed: 2}, key64, value64))
 			must(t, tellStretches(d, stretchStory{o: sized(20000, 0, 2, 3), buckets: 16, piece: 1 << 20, rows: 8000, rounds: 6, seed: 3, few: true}, key32, value64))
 			must(t, tellStretches(d, stretchStory{o: sized(3000, 1, 16, 4), buckets: 4, piece: 1 << 20, rows: 3000, rounds: 6, seed: 4}, key128, value128))

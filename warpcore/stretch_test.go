@@ -217,6 +217,13 @@ func TestStretchHistory(t *testing.T) {
 	t.Parallel()
 	onDevices(t, func(t *testing.T, d *device.Device) {
 		must(t, stretchHistory[uint32](d, table.Options{Capacity: 3000}, 17<<10, rand.New(rand.NewPCG(1, 1)), 3000, 8))
+	})
+}
+
+// Histories of tables of other kinds, and of large stretches.
+func TestStretchHistories(t *testing.T) {
+	testenv.ByTurns(t)
+	onDevices(t, func(t *testing.T, d *device.Device) {
 		must(t, stretchHistory[uint64](d, table.Options{Capacity: 20000, LoadFactor: 0.95}, 17<<10, rand.New(rand.NewPCG(1, 2)), 8000, 6))
 		if d.Info().CUDA() { // stretches as large as elsewhere
 			must(t, stretchHistory[uint32](d, table.Options{Capacity: 1 << 18}, stretchBytes, rand.New(rand.NewPCG(1, 4)), 400000, 4))
