@@ -84,6 +84,14 @@ func (l *File) signal() {
 	}
 }
 
+// Commit has everything that was added before it on the disk, however logs are synced. Errors: the system's.
+func (l *File) Commit() error {
+	if l == nil {
+		return nil
+	}
+	return l.commit(true)
+}
+
 // commit has everything that was appended before in the file, and on the disk if it is to be synced. Those who come
 // while another writes, or syncs, go together behind that one; others may write while one syncs.
 func (l *File) commit(sync bool) error {

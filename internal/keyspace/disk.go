@@ -301,7 +301,8 @@ func (d *disk) save(s *Space, haste bool) (err error) {
 		if err := w.write(appendEntry(nil, entry{kind: kindEnd, expires: keys})); err != nil {
 			return err
 		}
-		return w.flush()
+		// What is in the snapshot is in the log: else a crash could leave older records of a key that it has anew.
+		return errors.Join(w.flush(), to.Commit())
 	})
 	if err != nil {
 		return err
