@@ -3,6 +3,7 @@ package journal
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 )
@@ -32,6 +33,7 @@ type File struct {
 	failed *atomic.Bool // of all logs
 }
 
+// createFile makes a file that is there after a crash, or none.
 func createFile(name, magic string, wake chan struct{}, failed *atomic.Bool) (*File, error) {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
@@ -41,7 +43,10 @@ func createFile(name, magic string, wake chan struct{}, failed *atomic.Bool) (*F
 	l.turn.L = l
 	l.buf = append(l.buf, magic...)
 	l.bytes = int64(len(l.buf))
-	if err := l.commit(true); err != nil { // the next try wants the same name
+	if err = l.commit(true); err == nil {
+		err = SyncFolder(filepath.Dir(name))
+	}
+	if err != nil { // the next try wants the same name
 		return nil, errors.Join(err, f.Close(), os.Remove(name))
 	}
 	return l, nil
