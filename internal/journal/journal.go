@@ -402,6 +402,16 @@ func (j *Journal) Remove(kind string, before uint64) error {
 	return nil
 }
 
+// Last does what must be done before a process ends that has something no file has: again, where it fails, as long as
+// retry says so. With nil it is done once.
+func Last(retry func(error) bool, do func() error) error {
+	for {
+		if err := do(); err == nil || retry == nil || !retry(err) {
+			return err
+		}
+	}
+}
+
 // Close has everything on the disk that was added, where the log is synced at all, and lets others into the folder.
 // It is idempotent. Nobody may use the journal any more. Errors: the system's.
 func (j *Journal) Close() (err error) {

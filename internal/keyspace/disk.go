@@ -164,6 +164,14 @@ func (s *Space) Commit() error {
 	return s.disk.Commit()
 }
 
+// Flush has everything that was logged before it on the disk, however the log is synced. Errors: the system's.
+func (s *Space) Flush() error {
+	if s.disk == nil {
+		return nil
+	}
+	return s.disk.Flush()
+}
+
 // Err is why the log cannot be written, or nil.
 func (s *Space) Err() error {
 	if s.disk == nil {
