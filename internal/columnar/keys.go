@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math/bits"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/warpmap/warpmap/table/text"
 )
@@ -147,7 +148,7 @@ func (k *keys) part(from, to int) keys {
 	return out
 }
 
-// pick copies the keys at some positions.
+// pick copies the keys at some positions, which are sorted.
 func (k *keys) pick(positions []int) keys {
 	if len(positions) == k.n {
 		return *k // all, in their order
@@ -195,7 +196,7 @@ func (k *keys) partOf(i, parts int) int {
 // Random numbers that nobody knows, so that nobody can choose keys that collide in repeated.
 var seed, factor = rand.Uint64(), rand.Uint64() | 1
 
-// repeated gives the positions of keys of a width that come more than once. Cost: some ns a key.
+// repeated gives the positions, sorted, of keys of a width that come more than once. Cost: some ns a key.
 func (k *keys) repeated() (positions []int) {
 	if k.n < 2 {
 		return nil
@@ -226,5 +227,6 @@ func (k *keys) repeated() (positions []int) {
 			positions = append(positions, i)
 		}
 	}
+	slices.Sort(positions)
 	return positions
 }
