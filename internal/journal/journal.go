@@ -228,16 +228,18 @@ func (j *Journal) Last() *File {
 	return j.logs[len(j.logs)-1]
 }
 
-// Add adds records to the newest log, and waits for nobody: callers that may add much call Wait before. Begin is between
-// two calls of it.
-func (j *Journal) Add(add func(b []byte) []byte) {
+// Add adds a record in parts to the newest log, and waits for nobody: callers that may add much call Wait before. Begin
+// is between two calls of it. The parts are the log's from then on.
+func (j *Journal) Add(parts ...[]byte) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if n := len(j.logs); n > 0 {
 		l := j.logs[n-1]
 		l.Lock()
 		defer l.Unlock()
-		l.add(add)
+		for _, part := range parts {
+			l.addWhole(part)
+		}
 	}
 }
 

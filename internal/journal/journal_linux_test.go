@@ -11,8 +11,7 @@ import (
 
 // A log whose name may not be on the disk is none: what is written to it could be gone after a crash, with its name.
 func TestLogWithoutName(t *testing.T) {
-	format := &Format{Magic: "test\n", Holds: "tests", Body: func([]byte) (int64, error) { return 0, nil }}
-	j, err := Open(t.TempDir(), SyncAlways, format, log.New(io.Discard, "", 0))
+	j, err := Open(t.TempDir(), SyncAlways, plain, log.New(io.Discard, "", 0))
 	if err != nil {
 		t.Fatal(err)
 	}
