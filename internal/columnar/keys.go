@@ -195,8 +195,8 @@ func (k *keys) partOf(i, parts int) int {
 // Random numbers that nobody knows, so that nobody can choose keys that collide in repeated.
 var seed, factor = rand.Uint64(), rand.Uint64() | 1
 
-// repeated gives the positions, sorted, of keys of a width that come more than once. Cost: a few ns a key, and some more
-// for each of those.
+// repeated gives the positions, sorted, of keys of a width that come more than once. Cost: a few ns a key, and some
+// more for each of those.
 func (k *keys) repeated() []int {
 	if k.width == 4 {
 		return repeated(as[uint32](k.fixed))
