@@ -166,7 +166,7 @@ func (s *flightFlags) open(cmd *cobra.Command, k *keyFlags) (_ *flights, err err
 		f.devices = func() {}
 		return nil, err
 	}
-	s.o.Log, s.o.Token = k.o.Log, k.o.Password
+	s.o.Log, s.o.Token, s.o.Retry = k.o.Log, k.o.Password, retry(k.o.Log)
 	if f.Server, err = flight.New(cmd.Context(), s.o); err != nil {
 		return nil, err
 	}

@@ -70,7 +70,7 @@ func fail(ctx context.Context, err error) {
 	failing.Lock() // whoever comes second
 	files.RemoveHidden()
 	code := exitCode(err)
-	if ctx.Err() != nil {
+	if ctx.Err() != nil && (!finishes.Load() || crashed(ctx)) {
 		err, code = context.Cause(ctx), exitOther
 	}
 	text, stack := frame.OneLine(err).Error(), ""

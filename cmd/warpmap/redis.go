@@ -31,7 +31,8 @@ LIST lists all.
 It listens on this machine alone. Another address needs --tls-cert, --tls-key and --password-file, or --insecure, where
 the network itself keeps strangers away. Without --data everything is in memory only. With it, --save makes snapshots
 while serving, and --log keeps a log: after a crash, what was acknowledged under --log always is there, and under
-everysec all but the last second or two. On SIGTERM requests end, and the last snapshot and the log are written.
+everysec all but the last second or two. On SIGTERM requests end, and the last snapshot and the log are written. On a
+full disk that is tried until there is room, or another signal comes.
 
 --flight serves tables to clients of Arrow Flight, such as pyarrow: columns of keys go in, and columns of values come
 out. Each --table is made of a file in a format that join reads, of a snapshot, or is empty with --schema; --key,
@@ -228,6 +229,7 @@ func (s *keyFlags) run(cmd *cobra.Command) error {
 	if jsonFlag(cmd) {
 		s.o.Log = slog.NewLogLogger(slog.NewJSONHandler(to, nil), slog.LevelInfo)
 	}
+	s.o.Retry = retry(s.o.Log)
 	listeners, err := s.listeners()
 	defer func() {
 		for _, l := range listeners {
@@ -263,6 +265,19 @@ func (s *keyFlags) run(cmd *cobra.Command) error {
 	tables.tell(s.o.Log)
 	finishes.Store(true)
 	return errors.Join(s.serve(cmd.Context(), server, tables, listeners, web), tables.close(), server.Close())
+}
+
+// retry is Options.Retry of servers: what they have stays in memory until the disk takes it.
+func retry(to *log.Logger) func(error) bool {
+	var said time.Time
+	return func(err error) bool {
+		if time.Since(said) >= 10*time.Second {
+			said = time.Now()
+			to.Printf("what no file has stays in memory until it can be written, or another signal comes: %v", err)
+		}
+		time.Sleep(time.Second)
+		return true
+	}
 }
 
 // collect has Go collect garbage more often than it would: keys and values have no pointers to follow, so that costs

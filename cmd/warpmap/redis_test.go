@@ -260,6 +260,41 @@ func TestServeKeysOnFullDisk(t *testing.T) {
 	}
 }
 
+// A server that ends while the disk is full stays until what it has is in a file, or until another signal comes.
+func TestServeKeysEndsOnFullDisk(t *testing.T) {
+	half := strings.Repeat("v", 50_000)
+	for _, c := range []struct {
+		option string
+		room   bool // there will be
+	}{{"--save=every=1h", true}, {"--log=everysec", true}, {"--save=every=1h", false}} {
+		dir := t.TempDir()
+		args := []string{"--data", filepath.Join(dir, "data"), c.option}
+		s := startKeyServer(t, dir, []string{"WARPMAP_TEST_SMALL_FILES=65536"}, args...)
+		if got := s.ask("APPEND a "+half) + s.ask("APPEND a "+half); got != ":50000:100000" {
+			t.Fatal(got)
+		}
+		s.Process.Signal(syscall.SIGTERM)
+		for end := time.Now().Add(time.Minute); !strings.Contains(s.says.String(), "another signal comes: "); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%s: it says %s", c.option, s.says)
+			}
+		}
+		if !c.room {
+			s.Process.Signal(syscall.SIGTERM)
+		} else if err := moreRoom(s.Process.Pid); err != nil {
+			t.Skip(err)
+		}
+		if err := s.Wait(); (err == nil) != c.room {
+			t.Errorf("%s, room %t: %v: %s", c.option, c.room, err, s.says)
+		}
+		os.Remove(s.socket)
+		s = startKeyServer(t, dir, nil, args...)
+		if got := s.ask("GET a"); (got == half+half) != c.room {
+			t.Errorf("%s, room %t: %d bytes are there again", c.option, c.room, len(got))
+		}
+	}
+}
+
 func TestServeKeysErrors(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string) string {

@@ -3,6 +3,7 @@ package columnar
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -791,5 +792,32 @@ func TestReadAgainWithinTheBound(t *testing.T) {
 func TestColumnsOfOneName(t *testing.T) {
 	if _, err := Parse("id:int64,n:int64, id :int32"); err == nil || !strings.Contains(err.Error(), `two are named "id"`) {
 		t.Errorf("two columns of one name: %v", err)
+	}
+}
+
+// Keys that come again are found, and no others, in the order of their positions.
+func TestRepeated(t *testing.T) {
+	r := rand.New(rand.NewPCG(testenv.FirstSeed(), 3))
+	for i := range 600 {
+		n, width, count := r.IntN(300), 4+i%2*4, map[uint64]int{}
+		if i%100 == 0 {
+			n = r.IntN(50_000)
+		}
+		k, all, among := keys{n: n, width: width}, []uint64(nil), uint64(1)<<r.IntN(20)
+		for range n {
+			key := r.Uint64N(among)
+			all = append(all, key)
+			count[key]++
+			k.fixed = append(k.fixed, binary.LittleEndian.AppendUint64(nil, key)[:width]...)
+		}
+		var want []int
+		for i, key := range all {
+			if count[key] > 1 {
+				want = append(want, i)
+			}
+		}
+		if got := k.repeated(); !slices.Equal(got, want) {
+			t.Fatalf("%d keys of %d: %v, want %v", n, among, got, want)
+		}
 	}
 }

@@ -147,7 +147,7 @@ func (k *keys) part(from, to int) keys {
 	return out
 }
 
-// pick copies the keys at some positions.
+// pick copies the keys at some positions, which are sorted.
 func (k *keys) pick(positions []int) keys {
 	if len(positions) == k.n {
 		return *k // all, in their order
@@ -195,34 +195,60 @@ func (k *keys) partOf(i, parts int) int {
 // Random numbers that nobody knows, so that nobody can choose keys that collide in repeated.
 var seed, factor = rand.Uint64(), rand.Uint64() | 1
 
-// repeated gives the positions of keys of a width that come more than once. Cost: some ns a key.
-func (k *keys) repeated() (positions []int) {
-	if k.n < 2 {
+// repeated gives the positions, sorted, of keys of a width that come more than once. Cost: a few ns a key, and some
+// more for each of those.
+func (k *keys) repeated() []int {
+	if k.width == 4 {
+		return repeated(as[uint32](k.fixed))
+	}
+	return repeated(as[uint64](k.fixed))
+}
+
+func repeated[T uint32 | uint64](keys []T) (positions []int) {
+	if len(keys) < 2 {
 		return nil
 	}
-	slots := make([]uint32, 1<<bits.Len(uint(2*k.n-1))) // positions, counted from 1
-	mask := uint64(len(slots) - 1)
-	at := func(i int) uint64 {
-		if k.width == 4 {
-			return uint64(as[uint32](k.fixed)[i])
-		}
-		return as[uint64](k.fixed)[i]
+	hash := func(key T) uint64 {
+		hi, lo := bits.Mul64(uint64(key)^seed, factor)
+		return hi ^ lo
 	}
-	told := map[uint32]bool{} // firsts of keys
-	for i := range k.n {
-		key := at(i)
-		hi, lo := bits.Mul64(key^seed, factor)
-		slot := (hi ^ lo) & mask
-		for slots[slot] != 0 && at(int(slots[slot]-1)) != key {
+	// Each hash has a bit, of which there are 16 a key or more, and one beside it that tells of a second key: most keys
+	// that are alone have theirs for themselves, and these bits fit a core's cache far longer than keys do.
+	set := make([][2]uint64, max(1, 1<<bits.Len(uint(len(keys)))/4))
+	mask, found := uint64(len(set)-1), uint64(0)
+	for _, key := range keys {
+		h := hash(key)
+		words, bit := &set[h>>6&mask], uint64(1)<<(h&63)
+		had := words[0] & bit
+		words[0] |= bit
+		words[1] |= had
+		found |= had
+	}
+	if found == 0 {
+		return nil
+	}
+	var some []int
+	for i, key := range keys {
+		if h := hash(key); set[h>>6&mask][1]>>(h&63)&1 != 0 {
+			some = append(some, i)
+		}
+	}
+	slots := make([]uint32, 1<<bits.Len(uint(2*len(some)-1))) // places in some, counted from 1: the first of each key
+	mask = uint64(len(slots) - 1)
+	told := make([]bool, len(some))
+	for j, i := range some {
+		slot := hash(keys[i]) & mask
+		for slots[slot] != 0 && keys[some[slots[slot]-1]] != keys[i] {
 			slot = (slot + 1) & mask
 		}
 		if had := slots[slot]; had == 0 {
-			slots[slot] = uint32(i + 1)
+			slots[slot] = uint32(j + 1)
 		} else {
-			if !told[had] {
-				told[had] = true
-				positions = append(positions, int(had-1))
-			}
+			told[had-1], told[j] = true, true
+		}
+	}
+	for j, i := range some {
+		if told[j] {
 			positions = append(positions, i)
 		}
 	}

@@ -1,7 +1,6 @@
 package columnar
 
 import (
-	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -71,10 +70,9 @@ func ParseChange(head, body []byte) Change {
 	return c
 }
 
-// add adds a change to a log.
+// add adds a change to a log, whose header and body are from then on.
 func (c *Change) add(to *journal.Journal) {
-	first := c.first()
-	to.Add(func(b []byte) []byte { return append(append(append(b, first...), c.header...), c.body...) })
+	to.Add(c.first(), c.header, c.body)
 }
 
 // first is what stands before header and body in a record.
@@ -152,19 +150,20 @@ func (t *Table) noteInline(mode Mode, k keys, b Batch, r Result, flags []bool) e
 	case t.width == 0:
 		t.noteBatch(put, all, b, r.Refused)
 	case mode == Insert && len(r.Refused) == 0:
-		if some := k.repeated(); len(some) > 0 {
-			own, twice := len(t.schema.Keys), k.pick(some)
-			values, found := make([]byte, twice.n*t.width), make([]bool, twice.n)
+		some := k.repeated()
+		twice := k.pick(some)
+		values, found := make([]byte, twice.n*t.width), make([]bool, twice.n)
+		if len(some) > 0 {
 			if err := t.index.find(twice, values, found); err != nil {
 				return err
 			}
-			now := bytes.Clone(b.Columns[own].Fixed)
-			for j, i := range some {
-				copy(now[i*t.width:(i+1)*t.width], values[j*t.width:])
-			}
-			b.Columns = append(slices.Clone(b.Columns[:own]), Data{Fixed: now})
 		}
-		t.noteBatch(put, all, b, nil)
+		f := Encode(all, b, Make)
+		now := f.Body[(len(f.Body)-k.n*t.width)&^7:] // the last buffer
+		for j, i := range some {
+			copy(now[i*t.width:(i+1)*t.width], values[j*t.width:])
+		}
+		t.note(put, f.Header, f.Body)
 	default:
 		values, found := make([]byte, k.n*t.width), make([]bool, k.n)
 		if err := t.index.find(k, values, found); err != nil {

@@ -40,6 +40,35 @@ func TestRead(t *testing.T) {
 	}
 }
 
+// A process that fails has found something, also where it names no input, but not where Go takes the end of its time for a
+// failure.
+func TestEnded(t *testing.T) {
+	const end = "fuzz: elapsed: 2m0s, execs: 275518 (0/sec), new interesting: 105 (total: 119)\n--- FAIL: FuzzX (120.12s)\n"
+	const late = end + "    context deadline exceeded\nFAIL\n"
+	for _, c := range []struct {
+		said            string
+		fails, cut, has bool
+	}{
+		{late, true, false, false},
+		{end + "    fuzzing process hung or terminated unexpectedly: exit status 2\nFAIL\n", true, false, true},
+		{end + "    x_test.go:9: context deadline exceeded\nFAIL\n", true, false, true},
+		{late + "panic: x\n", true, false, true},
+		{"panic: x\n", true, false, true},
+		{"panic: x\n", true, true, false},
+		{"PASS\n", false, false, false},
+	} {
+		r := result{fuzzer: fuzzer{"p", "FuzzX"}}
+		var err error
+		if c.fails {
+			err = errors.New("exit status 1")
+		}
+		r.ended(err, c.cut, bytes.NewBufferString(c.said))
+		if (r.found != nil) != c.has {
+			t.Errorf("%q: %v", c.said, r.found)
+		}
+	}
+}
+
 // The module's fuzzers are found by their names, and no others, such as the planted one below.
 func TestFind(t *testing.T) {
 	root := filepath.Join("..", "..")

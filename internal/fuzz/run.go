@@ -87,6 +87,9 @@ var (
 	progress = regexp.MustCompile(`^fuzz: elapsed: .*, execs: (\d+) .*new interesting: (\d+)`)
 	written  = regexp.MustCompile(`Failing input written to (\S+)`)
 	seeded   = regexp.MustCompile(`failure while testing seed corpus entry: \w+/(\S+)`)
+	// late is all that Go has to say where the time is over, and it takes its own deadline for a failure: it may see that
+	// before its workers' context has ended, too (go.dev/issue/75804; Go 1.27 does not).
+	late = regexp.MustCompile(`(?m)^--- FAIL: \w+ \([0-9.]+s\)\n    context deadline exceeded\nFAIL\n*\z`)
 )
 
 // runner runs fuzzers, each of the test binary of its package, which is built once.
@@ -130,10 +133,16 @@ func (u *runner) run(ctx context.Context, r *result, share time.Duration) {
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
 	err = cmd.Run()
-	r.read(&said)
-	if err == nil || ctx.Err() != nil {
+	r.ended(err, ctx.Err() != nil, &said)
+}
+
+// ended takes what came of a process that ended with an error or without, or was cut off.
+func (r *result) ended(err error, cut bool, said *bytes.Buffer) {
+	r.read(said)
+	switch {
+	case err == nil || cut:
 		r.found = nil
-	} else if r.found == nil { // it did not come as far as an input
+	case r.found == nil && !late.Match(said.Bytes()): // it did not come as far as an input
 		r.found = &finding{text: said.String()}
 	}
 }

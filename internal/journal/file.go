@@ -3,6 +3,7 @@ package journal
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 )
@@ -13,25 +14,31 @@ const mostPending = 64 << 20
 // mostHeld is how many bytes are written at once: they fit into a core's cache.
 const mostHeld = 256 << 10
 
+// leastWhole is from how many bytes on the end of a record is written from where it is, and not copied.
+const leastWhole = 64 << 10
+
 // File is a log that is written. A nil one takes nothing.
 type File struct {
 	sync.Mutex
 	Disk *os.File // guarded; tests put another in its place
 
 	turn   sync.Cond
-	buf    []byte // what is to be written
-	other  []byte // memory for what is written
-	bytes  int64  // of all records
-	wrote  int64  // how many of these are in the file
-	synced int64  // how many of these are on the disk
-	busy   bool   // somebody writes
-	sync   bool   // somebody brings to the disk what was written before
-	err    error  // why writing failed the last time
-	broken bool   // syncing failed
+	whole  [][]byte // what is to be written first, in pieces
+	buf    []byte   // what is to be written behind that
+	waits  int      // bytes of both
+	other  []byte   // memory for what is written
+	bytes  int64    // of all records
+	wrote  int64    // how many of these are in the file
+	synced int64    // how many of these are on the disk
+	busy   bool     // somebody writes
+	sync   bool     // somebody brings to the disk what was written before
+	err    error    // why writing failed the last time
+	broken bool     // syncing failed
 	wake   chan struct{}
 	failed *atomic.Bool // of all logs
 }
 
+// createFile makes a file that is there after a crash, or none.
 func createFile(name, magic string, wake chan struct{}, failed *atomic.Bool) (*File, error) {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
@@ -39,9 +46,11 @@ func createFile(name, magic string, wake chan struct{}, failed *atomic.Bool) (*F
 	}
 	l := &File{Disk: f, wake: wake, failed: failed}
 	l.turn.L = l
-	l.buf = append(l.buf, magic...)
-	l.bytes = int64(len(l.buf))
-	if err := l.commit(true); err != nil { // the next try wants the same name
+	l.add(func(b []byte) []byte { return append(b, magic...) })
+	if err = l.commit(true); err == nil {
+		err = SyncFolder(filepath.Dir(name))
+	}
+	if err != nil { // the next try wants the same name
 		return nil, errors.Join(err, f.Close(), os.Remove(name))
 	}
 	return l, nil
@@ -61,7 +70,7 @@ func (l *File) Append(add func(b []byte) []byte) {
 
 // wait waits for room. The log is locked, but not meanwhile.
 func (l *File) wait() {
-	for len(l.buf) > mostPending && l.err == nil && !l.broken && !l.failed.Load() {
+	for l.waits > mostPending && l.err == nil && !l.broken && !l.failed.Load() {
 		l.signal()
 		l.turn.Wait()
 	}
@@ -71,8 +80,22 @@ func (l *File) wait() {
 func (l *File) add(add func(b []byte) []byte) {
 	before := len(l.buf)
 	l.buf = add(l.buf)
-	l.bytes += int64(len(l.buf) - before)
-	if before < mostHeld && len(l.buf) >= mostHeld {
+	l.added(len(l.buf) - before)
+}
+
+// addWhole adds bytes that are the log's from now on, and does not copy many.
+func (l *File) addWhole(b []byte) {
+	if len(b) < leastWhole {
+		l.buf = append(l.buf, b...)
+	} else {
+		l.whole, l.buf = append(l.whole, l.buf, b), nil
+	}
+	l.added(len(b))
+}
+
+func (l *File) added(n int) {
+	l.bytes += int64(n)
+	if l.waits += n; l.waits >= mostHeld && l.waits-n < mostHeld {
 		l.signal()
 	}
 }
@@ -82,6 +105,14 @@ func (l *File) signal() {
 	case l.wake <- struct{}{}:
 	default:
 	}
+}
+
+// Commit has everything that was added before it on the disk, however logs are synced. Errors: the system's.
+func (l *File) Commit() error {
+	if l == nil {
+		return nil
+	}
+	return l.commit(true)
 }
 
 // commit has everything that was appended before in the file, and on the disk if it is to be synced. Those who come
@@ -112,23 +143,33 @@ func (l *File) commit(sync bool) error {
 // write writes what there is, without the lock meanwhile. What was not written stays, and a part of it is cut off.
 func (l *File) write() error {
 	l.busy = true
-	disk, data, from := l.Disk, l.buf, l.wrote
-	l.buf, l.other = l.other[:0], nil
+	disk, all, last, from, waits := l.Disk, l.whole, l.buf, l.wrote, l.waits
+	l.whole, l.buf, l.waits, l.other = nil, l.other[:0], 0, nil
 	l.Unlock()
-	_, err := disk.WriteAt(data, from)
-	if err != nil {
-		disk.Truncate(from)
+	var err error
+	at := from
+	for _, data := range append(all, last) {
+		if _, err = disk.WriteAt(data, at); err != nil {
+			disk.Truncate(from)
+			break
+		}
+		at += int64(len(data))
 	}
 	l.Lock()
 	l.busy = false
 	defer l.turn.Broadcast()
 	if err != nil {
 		l.failed.Store(true)
-		l.buf = append(data, l.buf...)
+		if len(l.whole) == 0 {
+			l.whole, l.buf = all, append(last, l.buf...)
+		} else {
+			l.whole = append(append(all, last), l.whole...)
+		}
+		l.waits += waits
 	} else {
-		l.wrote += int64(len(data))
-		if cap(data) <= 4<<20 {
-			l.other = data[:0]
+		l.wrote = at
+		if cap(last) <= 4<<20 {
+			l.other = last[:0]
 		}
 	}
 	if !l.broken {
@@ -179,6 +220,6 @@ func (l *File) replaced() {
 		l.turn.Wait()
 	}
 	l.wrote, l.synced = l.bytes, l.bytes
-	l.buf, l.err, l.broken = nil, nil, false
+	l.whole, l.buf, l.waits, l.err, l.broken = nil, nil, 0, nil, false
 	l.turn.Broadcast()
 }

@@ -197,7 +197,7 @@ func (j *Journal) next() (*File, error) {
 	j.mu.Lock()
 	j.logs = append(j.logs, l)
 	j.mu.Unlock()
-	return l, SyncFolder(j.Folder)
+	return l, nil
 }
 
 // Begin gives the log of a snapshot that begins: the next one. But where an older one is kept, since the last snapshot
@@ -228,16 +228,18 @@ func (j *Journal) Last() *File {
 	return j.logs[len(j.logs)-1]
 }
 
-// Add adds records to the newest log, and waits for nobody: callers that may add much call Wait before. Begin is between
-// two calls of it.
-func (j *Journal) Add(add func(b []byte) []byte) {
+// Add adds a record in parts to the newest log, and waits for nobody: callers that may add much call Wait before. Begin
+// is between two calls of it. The parts are the log's from then on.
+func (j *Journal) Add(parts ...[]byte) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if n := len(j.logs); n > 0 {
 		l := j.logs[n-1]
 		l.Lock()
 		defer l.Unlock()
-		l.add(add)
+		for _, part := range parts {
+			l.addWhole(part)
+		}
 	}
 }
 
@@ -400,6 +402,16 @@ func (j *Journal) Remove(kind string, before uint64) error {
 		}
 	}
 	return nil
+}
+
+// Last does what must be done before a process ends that has something no file has: again, where it fails, as long as
+// retry says so. With nil it is done once.
+func Last(retry func(error) bool, do func() error) error {
+	for {
+		if err := do(); err == nil || retry == nil || !retry(err) {
+			return err
+		}
+	}
 }
 
 // Close has everything on the disk that was added, where the log is synced at all, and lets others into the folder.

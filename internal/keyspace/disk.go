@@ -164,6 +164,14 @@ func (s *Space) Commit() error {
 	return s.disk.Commit()
 }
 
+// Flush has everything that was logged before it on the disk, however the log is synced. Errors: the system's.
+func (s *Space) Flush() error {
+	if s.disk == nil {
+		return nil
+	}
+	return s.disk.Flush()
+}
+
 // Err is why the log cannot be written, or nil.
 func (s *Space) Err() error {
 	if s.disk == nil {
@@ -301,7 +309,8 @@ func (d *disk) save(s *Space, haste bool) (err error) {
 		if err := w.write(appendEntry(nil, entry{kind: kindEnd, expires: keys})); err != nil {
 			return err
 		}
-		return w.flush()
+		// What is in the snapshot is in the log: else a crash could leave older records of a key that it has anew.
+		return errors.Join(w.flush(), to.Commit())
 	})
 	if err != nil {
 		return err

@@ -47,9 +47,10 @@
 // as a Group is one record, which holds others. A snapshot begins a new log; it takes one shard after the other, in
 // pieces, and the shard's records go to the new log from the first piece on. So a key may be in the snapshot as it was
 // behind some of its records there. To do these again leads to the same, for each says what comes of it: the value, the
-// time, bytes at a place. When the snapshot is whole and has its name, logs and snapshots before it are removed. After
-// a start, the newest snapshot is read, and all logs from its number on. A log may end within a record, as it does when
-// a process is killed: the tail is cut, and told. A record that is damaged elsewhere is an error.
+// time, bytes at a place; so all of them are on the disk before the snapshot has its name. When it has, logs and
+// snapshots before it are removed. After a start, the newest snapshot is read, and all logs from its number on. A log
+// may end within a record, as it does when a process is killed: the tail is cut, and told. A record that is damaged
+// elsewhere is an error.
 //
 // Package journal has the log, and says what holds there. When it cannot be written, Err says so, and callers refuse to
 // write.

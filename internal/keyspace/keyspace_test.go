@@ -667,6 +667,35 @@ func TestShare(t *testing.T) {
 	}
 }
 
+// Those who share the shards warm what others use at the same time: -race finds nothing.
+func TestWarmBesideLook(t *testing.T) {
+	s := open(t, Options{})
+	var hashes []uint64
+	var keys [][]byte
+	for i := range 2000 {
+		s.testPut(fmt.Sprint(i), strings.Repeat("v", 20), 0) // the second line of one ends with the last use of the next
+		keys = append(keys, fmt.Append(nil, i))
+		hashes = append(hashes, s.Hash(keys[i]))
+	}
+	var both sync.WaitGroup
+	for g := range 2 {
+		both.Go(func() {
+			s.ShareAll(&Every)
+			defer s.UnshareAll(&Every)
+			from := make([]int, len(hashes))
+			for turn := range 20 {
+				s.Warm(hashes, from)
+				for i, h := range hashes {
+					if _, there, _ := s.Of(h).LookFrom(from[i], h, keys[i], int64(2*turn+g)<<clockBits); !there {
+						t.Errorf("key %d is not there", i)
+					}
+				}
+			}
+		})
+	}
+	both.Wait()
+}
+
 // A small bound holds, too, though there are many shards, and their empty indexes do not take all of it for ever.
 func TestTinyBound(t *testing.T) {
 	const most, now = 100_000, int64(1 << 40)

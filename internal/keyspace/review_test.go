@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -431,5 +432,75 @@ func TestSmallBound(t *testing.T) {
 		if limit := most - most/4; n.Live > limit+limit/8 || n.Live < limit/2 {
 			t.Errorf("%d bytes live of %d", n.Live, most)
 		}
+	}
+}
+
+// A snapshot has nothing that its log has not: what a killed process had not written yet is in neither, or the log's older
+// records would be done to values that are newer.
+func TestSnapshotIsNotAheadOfLog(t *testing.T) {
+	defer func(n int) { copiedBytes = n }(copiedBytes)
+	copiedBytes = slotBytes // many pieces, between which writers come
+	folder := t.TempDir()
+	s := open(t, Options{Folder: folder, Sync: SyncNever})
+	var keys [][]byte // of one shard
+	for i := 0; len(keys) < 300; i++ {
+		if key := fmt.Append(nil, i); s.Hash(key)>>(64-shardBits) == shards-1 {
+			keys = append(keys, key)
+		}
+	}
+	put := func(n int) {
+		for _, key := range keys {
+			hash := s.Hash(key)
+			sh := s.Lock(hash)
+			sh.Put(hash, key, fmt.Append(nil, n), 0, 1)
+			sh.Unlock()
+		}
+	}
+	put(0)
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for n := 1; ; n++ {
+			select {
+			case <-stop:
+				return
+			default:
+				put(n)
+			}
+		}
+	}()
+	err := s.Save(true)
+	log, readErr := os.ReadFile(s.disk.Name(journal.LogName, s.disk.Number)) // what there is if it is killed now
+	close(stop)
+	<-stopped
+	if err = errors.Join(err, readErr); err != nil {
+		t.Fatal(err)
+	}
+	snapshot, err := os.ReadFile(s.disk.Name(snapshotName, s.disk.Number))
+	if err != nil {
+		t.Fatal(err)
+	}
+	newest := func(text []byte) map[string]int {
+		out := map[string]int{}
+		entries(bytes.NewReader(text), int64(len(text)), func(e entry) error {
+			if e.kind == kindPut {
+				out[string(e.key)], _ = strconv.Atoi(string(e.value))
+			}
+			return nil
+		})
+		return out
+	}
+	before, logged, ahead := newest(snapshot), newest(log), 0
+	first := before[string(keys[0])]
+	for _, n := range before {
+		first = min(first, n)
+	}
+	for key, n := range before {
+		if n > first+1 && logged[key] < n { // it was put behind the first piece
+			ahead++
+		}
+	}
+	if len(before) != len(keys) || ahead > 0 {
+		t.Errorf("%d of %d keys have values in the snapshot that the log has not", ahead, len(before))
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/warpmap/warpmap/internal/crash"
 	"github.com/warpmap/warpmap/internal/journal"
@@ -225,7 +226,9 @@ func (s *Space) Warm(hashes []uint64, from []int) (sum uint64) {
 		if place := sh.slots[i].place; place != 0 {
 			from[k] = i
 			mem, at := sh.segments[place>>32].mem, int(uint32(place))
-			sum += uint64(mem[at]) + uint64(mem[min(at+lineBytes-1, len(mem)-1)])
+			// The second line may have the last use of another record, which others who share the shard write.
+			second := min(at+lineBytes, len(mem)) - 4
+			sum += uint64(mem[at]) + uint64(atomic.LoadUint32((*uint32)(unsafe.Pointer(&mem[second&^3]))))
 		}
 	}
 	return sum

@@ -14,6 +14,7 @@ import (
 	mrand "math/rand/v2"
 	"net"
 	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -227,6 +228,25 @@ func TestEnd(t *testing.T) {
 	}
 	if k := status.Code(err); k != codes.Unavailable {
 		t.Errorf("the client gets %v", err)
+	}
+	s = start(t, Options{Folder: dir})
+	serves(t, s.client())
+}
+
+// A server that cannot write its last snapshots asks whether to try again, and has lost nothing when it can.
+func TestEndOnFullDisk(t *testing.T) {
+	dir, asked := t.TempDir(), 0
+	obstacle := filepath.Join(dir, "t"+suffix)
+	s := start(t, Options{Folder: dir, Save: time.Hour, Retry: func(err error) bool {
+		asked++
+		return err != nil && os.RemoveAll(obstacle) == nil
+	}})
+	filled(t, s, s.client(), 10)
+	if err := os.MkdirAll(filepath.Join(obstacle, "in the way"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.end(); err != nil || asked != 1 {
+		t.Fatalf("it was asked %d times, and ends with %v", asked, err)
 	}
 	s = start(t, Options{Folder: dir})
 	serves(t, s.client())

@@ -214,6 +214,52 @@ func TestLogIsTheTables(t *testing.T) {
 	testenv.Tried(t, rounds, "kills")
 }
 
+// A batch in which every key comes several times is in the log with the values that have stayed.
+func TestLogOfEqualKeys(t *testing.T) {
+	devices := cpu(t, device.WithStress(testenv.FirstSeed()+1))
+	r := rand.New(rand.NewPCG(testenv.FirstSeed(), 8))
+	o := Options{Devices: devices, Folder: t.TempDir(), Fsync: FsyncAlways}
+	s := opened(t, o)
+	for i, columns := range loggedTables {
+		all, err := columnar.Parse(columns)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Create(Spec{Name: fmt.Sprint("t", i), Columns: columns, Keys: []string{all[0].Name}}); err != nil {
+			t.Fatal(err)
+		}
+		e, err := s.tables.get(fmt.Sprint("t", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			b := batchFor(r, all, 40, 1<<20)
+			keys := b.Columns[0]
+			twice := columnar.Data{Fixed: slices.Concat(keys.Fixed, keys.Fixed), Text: keys.Text}
+			if keys.Fixed == nil {
+				twice.Text.Bytes = slices.Concat(keys.Text.Bytes, keys.Text.Bytes)
+				twice.Text.Offsets = slices.Clone(keys.Text.Offsets)
+				for _, at := range keys.Text.Offsets[1:] {
+					twice.Text.Offsets = append(twice.Text.Offsets, keys.Text.Offsets[40]+at)
+				}
+			}
+			b = batchFor(r, all, 80, 1)
+			b.Columns[0] = twice
+			if _, err := e.Put(columnar.Insert, b); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := s.tables.commit(); err != nil {
+		t.Fatal(err)
+	}
+	want := contents(t, s)
+	o.Folder = copied(t, o.Folder)
+	if got := contents(t, opened(t, o)); !sameTables(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
 // logged is a folder whose log has a few changes, the log's name, and what the tables were before each change and after
 // the last.
 func logged(t *testing.T, devices []*device.Device) (folder, log string, states []map[string][]string, ends []int64) {

@@ -19,6 +19,9 @@ type Options struct {
 	Fsync  Fsync         // of the log in Folder
 	Repair bool          // cut a log at what is damaged, even if more stands behind it
 	Save   time.Duration // a snapshot so often of each table that has changed, and at the end; 0: on command alone
+	// Retry is told why Serve cannot write the last snapshots, or the end of the log, and may wait. True has it tried
+	// again. nil: it is tried once, and what no file has is lost then.
+	Retry func(error) bool
 
 	Token string // what clients must say, as a bearer token or as a password; empty: nothing
 

@@ -24,6 +24,7 @@ import (
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/columnar"
 	"github.com/warpmap/warpmap/internal/crash"
+	"github.com/warpmap/warpmap/internal/journal"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -198,7 +199,8 @@ func (s *Server) Close() error { return s.tables.close() }
 const lastWords = time.Second
 
 // Serve answers on all listeners until ctx is done. Then it begins nothing more, gives calls a second to end, and with
-// Options.Save makes the last snapshots. It closes the listeners. Errors: a listener's; the last snapshots'.
+// Options.Save makes the last snapshots. It closes the listeners. Errors: a listener's; the last snapshots', or the
+// log's: see Options.Retry.
 func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 	g, serving := crash.WithContext(ctx)
 	server := s.newServer()
@@ -228,8 +230,16 @@ func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 	})
 	err := g.Wait()
 	s.over.Wait()
-	if s.o.Save > 0 {
-		err = errors.Join(err, s.tables.save(context.WithoutCancel(ctx), ""))
+	return errors.Join(err, journal.Last(s.o.Retry, func() error { return s.last(context.WithoutCancel(ctx)) }))
+}
+
+// last has all that was done in files: in snapshots, or else in the log, unless that cannot be written any more.
+func (s *Server) last(ctx context.Context) (err error) {
+	if s.o.Save == 0 && s.tables.logs() {
+		err = s.tables.journal.Flush()
+	}
+	if s.o.Save > 0 || err != nil {
+		err = s.tables.save(ctx, "")
 	}
 	return err
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -43,6 +45,36 @@ func TestRepliesAtEnd(t *testing.T) {
 			}
 			idle.ends()
 		})
+	}
+}
+
+// A server that cannot write its last snapshot asks whether to try again, and has lost nothing when it can.
+func TestEndOnFullDisk(t *testing.T) {
+	for _, again := range []bool{true, false} {
+		folder, asked := t.TempDir(), 0
+		obstacle := filepath.Join(folder, "snapshot.1")
+		s := serve(t, Options{Folder: folder, Save: time.Hour, Retry: func(err error) bool {
+			asked++
+			return again && err != nil && os.RemoveAll(obstacle) == nil
+		}})
+		dial(t, s.addr).want("+OK\r\n", "SET", "k", "v")
+		if err := os.MkdirAll(filepath.Join(obstacle, "in the way"), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.stop(); (err == nil) != again || asked != 1 {
+			t.Errorf("it was asked %d times, and ends with %v", asked, err)
+		}
+		os.RemoveAll(obstacle)
+		one, err := New(Options{Folder: folder})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := one.Len(); (n == 1) != again {
+			t.Errorf("%d keys are there again", n)
+		}
+		if err := one.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -224,7 +224,7 @@ func (c *session) addTo(args [][]byte, kind func(filters.Value) bool, create fun
 }
 
 // together has what is done to a key's locked shard logged as one record, so that after a crash a filter counts as many
-// items as it has.
+// items as it has, and other values have all that a command wrote, or nothing.
 func (c *session) together(h uint64) *keyspace.Group {
 	if c.held { // EXEC has done so
 		return nil

@@ -37,7 +37,11 @@ func hostileServer(folder string) {
 	signal.Ignore(syscall.SIGXFSZ)
 	s, err := New(Options{Folder: folder, Fsync: FsyncEverySecond, Save: 3 * time.Second, MaxMemory: hoursMemory,
 		Request: hoursRequest, Bulk: 1 << 20, Output: hoursOutput, Clients: hoursClients, Timeout: 2 * time.Second,
-		Password: "right", Log: log.New(os.Stderr, "", 0)})
+		Password: "right", Log: log.New(os.Stderr, "", 0), Retry: func(err error) bool {
+			fmt.Fprintln(os.Stderr, "the end waits:", err) // for the disk has room again
+			time.Sleep(100 * time.Millisecond)
+			return true
+		}})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -61,9 +65,8 @@ func hostileServer(folder string) {
 		unix.Setrlimit(unix.RLIMIT_FSIZE, &room)
 	}()
 	if err := s.Serve(ctx, l); err != nil {
-		fmt.Fprintln(os.Stderr, "the end:", err) // the last snapshot, on a full disk
+		log.Fatal("the end: ", err)
 	}
-	time.Sleep(100 * time.Millisecond) // the disk has room again
 	if err := s.Close(); err != nil {
 		log.Fatal("close: ", err)
 	}

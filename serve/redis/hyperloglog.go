@@ -59,6 +59,7 @@ func pfadd(c *session, args [][]byte) {
 		c.noSketch()
 		return
 	}
+	defer c.together(h).End()
 	changed := false
 	for _, text := range args[2:] {
 		if i, rank := r.Place(text, sketchSeed); rank > r[i] {

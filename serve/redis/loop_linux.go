@@ -285,8 +285,9 @@ func (l *loop) read(p *polled, now time.Time) {
 	case errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR):
 		return
 	case n == 0 && len(p.out) > p.at: // it sends no more, and may take its replies yet
-		p.closing = true
-		l.send(p)
+		if p.closing = true; !p.wrote { // else they wait for the log, too
+			l.send(p)
+		}
 		return
 	default:
 		l.drop(p)

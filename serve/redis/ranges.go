@@ -79,6 +79,7 @@ func (c *session) patch(sh *keyspace.Shard, h uint64, key []byte, length, at int
 			copy(more[at-length:], with)
 			with = nil
 		} else {
+			defer c.together(h).End() // both parts
 			copy(more, with[length-at:])
 			with = with[:length-at]
 		}

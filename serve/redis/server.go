@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/warpmap/warpmap/internal/crash"
+	"github.com/warpmap/warpmap/internal/journal"
 	"github.com/warpmap/warpmap/internal/keyspace"
 	"github.com/warpmap/warpmap/internal/resp"
 )
@@ -55,6 +56,9 @@ type Options struct {
 	Fsync  Fsync         // of the log in Folder
 	Repair bool          // cut a log at what is damaged, even if more stands behind it
 	Save   time.Duration // a snapshot so often, if something has changed, and at the end; 0: on command alone
+	// Retry is told why Serve cannot write the last snapshot, or the end of the log, and may wait. True has it tried
+	// again. nil: it is tried once, and what no file has is lost then.
+	Retry func(error) bool
 
 	Password string // what clients must say; empty: nothing
 
@@ -158,7 +162,7 @@ func (s *Server) Len() int64 { return s.space.Len() }
 
 // Serve answers on all listeners until ctx is done. Then it takes no more requests, sends for a second what is
 // answered, and with Options.Save makes a last snapshot. It closes the listeners. Errors: a listener's; the last
-// snapshot's.
+// snapshot's, or the log's: see Options.Retry.
 func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 	g, serving := crash.WithContext(ctx)
 	loops, err := s.newLoops()
@@ -196,9 +200,17 @@ func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 		return nil
 	})
 	err = g.Wait()
-	if s.o.Save > 0 {
-		s.saves.Wait()
-		err = errors.Join(err, s.space.Save(true))
+	s.saves.Wait()
+	return errors.Join(err, journal.Last(s.o.Retry, s.last))
+}
+
+// last has all that was done in files: in a snapshot, or else in the log, unless that cannot be written any more.
+func (s *Server) last() (err error) {
+	if s.o.Save == 0 {
+		err = s.space.Flush()
+	}
+	if s.o.Save > 0 || err != nil {
+		err = s.space.Save(true)
 	}
 	return err
 }

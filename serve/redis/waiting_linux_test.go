@@ -4,10 +4,15 @@ import (
 	"bytes"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/warpmap/warpmap/internal/testenv"
 )
@@ -44,6 +49,65 @@ func TestPipelineSentWhole(t *testing.T) {
 	if n := s.waiting.Load(); n != 0 {
 		t.Errorf("%d bytes wait", n)
 	}
+}
+
+// A client that ends its half of the connection behind a pipeline hears of no write before that is in the log, which here
+// cannot be written any more.
+func TestEndBehindWrite(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	s := serve(t, Options{Folder: folder, Fsync: FsyncAlways, Loops: 1}, l)
+	c := dial(t, s.addr)
+	value := strings.Repeat("v", mostRound)
+	c.want("+OK\r\n", "SET", "large", value)
+	full, restore := fullFile(t, filepath.Join(folder, "log.1"))
+	defer restore()
+	full()
+	c.send(append(request("GET", "large"), request("SET", "k", "v")...)) // a round ends between the two
+	c.Conn.(*net.TCPConn).CloseWrite()
+	if got := c.reply(); len(got) < len(value) {
+		t.Fatalf("%.60q", got)
+	}
+	if got := c.ends(); got != "" {
+		t.Errorf("%q is acknowledged, and in no log", got)
+	}
+}
+
+// fullFile has an open file of this process be one on a disk that is full, until it is restored.
+func fullFile(t *testing.T, name string) (full, restore func()) {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range all {
+		if to, _ := os.Readlink("/proc/self/fd/" + one.Name()); to != name {
+			continue
+		}
+		fd, _ := strconv.Atoi(one.Name())
+		own, err := unix.Dup(fd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		null, err := unix.Open("/dev/full", unix.O_WRONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		put := func(from int) func() {
+			return func() {
+				if err := unix.Dup3(from, fd, unix.O_CLOEXEC); err != nil {
+					t.Error(err)
+				}
+				unix.Close(from)
+			}
+		}
+		return put(null), put(own)
+	}
+	t.Fatalf("nobody has %s open", name)
+	return nil, nil
 }
 
 // Clients that take no replies have only so many of theirs made, all together, and one that does take them is answered.

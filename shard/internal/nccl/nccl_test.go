@@ -3,6 +3,7 @@ package nccl_test
 import (
 	"bytes"
 	"errors"
+	"net"
 	"os"
 	"runtime"
 	"testing"
@@ -99,6 +100,38 @@ func TestGiveUp(t *testing.T) {
 		if err == nil {
 			t.Errorf("a communicator %s receives", what)
 		}
+	}
+}
+
+// A member that goes as soon as another has come ends the other's call, and not its process: a signal of a broken
+// connection that comes to a thread of C's ends a process of Go's.
+func TestGoneBeforeHello(t *testing.T) {
+	t.Setenv(nccl.Env, standin.Build(t))
+	lib, err := nccl.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 200 {
+		id, err := lib.GetUniqueID()
+		if err != nil {
+			t.Fatal(err)
+		}
+		folder := string(bytes.TrimRight(id[:], "\x00"))
+		zero, err := net.ListenUnix("unix", &net.UnixAddr{Name: folder + "/0"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := lib.Init(2, 1, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if one, err := zero.Accept(); err == nil {
+			one.Close()
+		}
+		zero.Close()
+		c.Wait(nil) // who says hello first has joined
+		c.Abort()
+		os.RemoveAll(folder)
 	}
 }
 

@@ -61,7 +61,7 @@ static int meet(Comm *c, int l) {
         struct sockaddr_un a = place(c, r);
         int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), unmet = 1;
         while (!c->aborted && (unmet = connect(s, (void *)&a, sizeof a))) usleep(2000);
-        if (unmet || write(s, &c->rank, sizeof c->rank) != sizeof c->rank) { close(s); return REMOTE; }
+        if (unmet || send(s, &c->rank, sizeof c->rank, MSG_NOSIGNAL) != sizeof c->rank) { close(s); return REMOTE; }
         c->peer[r] = s;
     }
     for (int n = c->rank + 1; n < c->size && !c->aborted;) {
