@@ -42,8 +42,8 @@ func (l *launched) run(cmd *cobra.Command, args []string) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2,
-		syscall.SIGQUIT)
+	signal.Notify(signals, heard(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2,
+		syscall.SIGQUIT)...)
 	defer signal.Stop(signals)
 
 	out, errs := shared(cmd.OutOrStdout()), shared(cmd.ErrOrStderr())

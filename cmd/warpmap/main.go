@@ -30,9 +30,11 @@ import (
 func main() {
 	gph.UseProfiles(true)
 	ignoreFileLimit()
-	ctx, stop := signal.NotifyContext(context.Background(), ends...)
-	// Nothing calls stop when all is done: a signal that comes then would end as a failure what was none.
-	ctx, cancel := context.WithCancelCause(ctx)
+	ctx, cancel := context.WithCancelCause(context.Background())
+	came := make(chan os.Signal, 1)
+	// Nothing stops this when all is done: a signal that comes then would end as a failure what was none.
+	signal.Notify(came, ends...)
+	go func() { cancel(&signalError{<-came}) }()
 	crash.Handle(func(e *crash.Error) { // compilers and others that the context ends have a while for that
 		cancel(e)
 		time.Sleep(patience)
@@ -40,7 +42,7 @@ func main() {
 	})
 	context.AfterFunc(ctx, func() {
 		if finishes.Load() && !crashed(ctx) {
-			stop() // a second signal ends the process
+			signal.Stop(came) // a second signal ends the process
 			return
 		}
 		time.Sleep(patience)
@@ -65,7 +67,13 @@ var finishes atomic.Bool
 
 var failing sync.Mutex
 
-// fail ends the process with a message, and leaves no file that is not whole. A panic asks for a report.
+// signalError says which signal ends a command.
+type signalError struct{ os.Signal }
+
+func (e *signalError) Error() string { return e.String() + " signal received" }
+
+// fail ends the process with a message, and leaves no file that is not whole. A panic asks for a report. Of a signal the
+// process dies, as it would without us: a loop of a shell then ends, too, which would go on after any exit code.
 func fail(ctx context.Context, err error) {
 	failing.Lock() // whoever comes second
 	files.RemoveHidden()
@@ -82,6 +90,9 @@ func fail(ctx context.Context, err error) {
 	}
 	fmt.Fprintln(os.Stderr, "warpmap:", text)
 	fmt.Fprint(os.Stderr, stack)
+	if e := (*signalError)(nil); errors.As(err, &e) {
+		dieOf(e.Signal)
+	}
 	os.Exit(code)
 }
 
