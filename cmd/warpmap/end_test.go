@@ -322,6 +322,23 @@ func TestFileThatMayNotGrow(t *testing.T) {
 	}
 }
 
+// What is printed where there is no room is a failure, also of commands that print lines and tables.
+func TestFullStandardOutput(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer full.Close()
+	for _, args := range []string{"--help", "version", "devices"} {
+		cmd := exec.Command(os.Args[0], strings.Fields(args)...)
+		var said bytes.Buffer
+		cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), "WARPMAP_TEST_COMMAND=1"), full, &said
+		if cmd.Run(); cmd.ProcessState.ExitCode() != exitOther || !strings.Contains(said.String(), "no space left") {
+			t.Errorf("warpmap %s: %v, %q", args, cmd.ProcessState, &said)
+		}
+	}
+}
+
 func TestClosedPipe(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {

@@ -152,8 +152,11 @@ func (t *turns) Write(p []byte) (int, error) {
 
 // shared is a writer for several processes; they write to a file themselves.
 func shared(w io.Writer) io.Writer {
-	if f, ok := w.(*os.File); ok {
-		return f
+	switch w := w.(type) {
+	case *os.File:
+		return w
+	case *stdout:
+		return w.to
 	}
 	return &turns{w: w}
 }

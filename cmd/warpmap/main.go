@@ -48,7 +48,15 @@ func main() {
 		time.Sleep(patience)
 		fail(ctx, ctx.Err())
 	})
-	err := crash.Catch(func() error { return root().ExecuteContext(ctx) })
+	out := &stdout{to: os.Stdout}
+	err := crash.Catch(func() error {
+		cmd := root()
+		cmd.SetOut(out)
+		return cmd.ExecuteContext(ctx)
+	})
+	if err == nil && out.err != nil {
+		err = &ranError{out.err}
+	}
 	if err != nil || crashed(ctx) {
 		fail(ctx, err)
 	}
@@ -230,6 +238,22 @@ func (s *size) Set(text string) error {
 	return nil
 }
 
+// stdout is standard output. It keeps the first error of a write, which those that print lines and tables pass over.
+type stdout struct {
+	to  *os.File
+	err error
+}
+
+func (s *stdout) Write(b []byte) (int, error) {
+	n, err := s.to.Write(b)
+	if s.err == nil {
+		s.err = err
+	}
+	return n, err
+}
+
+func (s *stdout) Fd() uintptr { return s.to.Fd() }
+
 func jsonFlag(cmd *cobra.Command) bool {
 	on, _ := cmd.Flags().GetBool("json")
 	return on
@@ -243,6 +267,6 @@ func printJSON(w io.Writer, v any) error {
 
 // terminal tells whether people are watching w.
 func terminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
+	f, ok := w.(interface{ Fd() uintptr })
 	return ok && term.IsTerminal(int(f.Fd()))
 }
