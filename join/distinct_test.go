@@ -175,7 +175,7 @@ func TestDistinctErrors(t *testing.T) {
 			"no input is CSV"},
 		{ctx, ColumnOptions{Inputs: []string{filepath.Join(dir, "none.csv")}, Column: "a"}, &input, "none.csv"},
 		{ctx, ColumnOptions{Inputs: []string{broken}, Column: "a"}, &input, "line 3"},
-		{ctx, ColumnOptions{Inputs: []string{lists}, Column: "l"}, &input, "want numbers, text"},
+		{ctx, ColumnOptions{Inputs: []string{lists}, Column: "l"}, &input, `l.arrow: column "l" is list`},
 		{ctx, ColumnOptions{Inputs: []string{path}, Column: "text", Memory: 10_000}, &many,
 			"distinct values and more"},
 		{canceled, ColumnOptions{Inputs: []string{path}, Column: "text"}, &canceled, "canceled"},
