@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -26,7 +27,7 @@ const (
 )
 
 const exitCodes = `Exit codes: 0 all is well, 1 any other failure, 2 wrong usage, 3 an input that cannot be read or joined,
-4 a device that cannot be used or was lost, 5 too little memory. A signal ends it as the shell has it: 130 after Ctrl-C.`
+4 a device that cannot be used or was lost, 5 too little memory. After a signal shells have their own: 130 after Ctrl-C.`
 
 // deviceError is an error of a device that cannot be opened.
 type deviceError struct{ err error }
@@ -54,6 +55,23 @@ func ranErrors(cmd *cobra.Command) {
 		ranErrors(c)
 	}
 }
+
+// withUsage says of a command line that is wrong how a right one looks.
+func withUsage(cmd *cobra.Command, err error) error {
+	if err == nil || errors.As(err, new(*ranError)) {
+		return err
+	}
+	if cmd.HasSubCommands() {
+		return fmt.Errorf("%w\n%s --help lists all commands", trimmed{err}, cmd.CommandPath())
+	}
+	return fmt.Errorf("%w\nusage: %s; %s --help says more", trimmed{err}, cmd.UseLine(), cmd.CommandPath())
+}
+
+// trimmed is an error without the empty lines behind it.
+type trimmed struct{ error }
+
+func (e trimmed) Error() string { return strings.TrimSpace(e.error.Error()) }
+func (e trimmed) Unwrap() error { return e.error }
 
 // usageError is an error of arguments that names no flag.
 type usageError struct{ error }
@@ -86,7 +104,8 @@ func exitCode(err error) int {
 		return exitUsage
 	case device.IsOutOfMemory(err) || errors.As(err, &full) || errors.As(err, &many):
 		return exitMemory
-	case errors.As(err, &own) || errors.As(err, &fault) || errors.As(err, &build):
+	case errors.As(err, &own) || errors.As(err, &fault) || errors.As(err, &build) ||
+		errors.Is(err, device.ErrNoCompiler) || errors.Is(err, device.ErrNoNVRTC):
 		return exitDevice
 	case errors.As(err, &input) || errors.As(err, &reads) || errors.As(err, &wk) || errors.As(err, &keys) ||
 		errors.As(err, &rows):

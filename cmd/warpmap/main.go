@@ -52,7 +52,8 @@ func main() {
 	err := crash.Catch(func() error {
 		cmd := root()
 		cmd.SetOut(out)
-		return cmd.ExecuteContext(ctx)
+		cmd, err := cmd.ExecuteContextC(ctx)
+		return withUsage(cmd, err)
 	})
 	if err == nil && out.err != nil {
 		err = &ranError{out.err}
@@ -115,12 +116,18 @@ func traced(level string) bool {
 func root() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "warpmap",
-		Short: "GPU hash tables: join files, make data, measure, tune",
-		Long: "warpmap joins files with GPU hash tables, makes data to join, and measures the " +
-			"tables.\nWhere there is no GPU, the same kernels run on the CPU.\n\n" + exitCodes,
-		Example: "  warpmap demo\n  warpmap gen tpch --sf 0.1 --out t\n  warpmap join t/orders.parquet " +
-			"t/lineitem.parquet --on o_orderkey=l_orderkey --out t/j.parquet\n  warpmap bench --table warpcore --n " +
-			"10000000 --load 0.533,0.8,0.9",
+		Short: "GPU hash tables: join files, count values and k-mers, classify reads, serve, measure",
+		Long: `warpmap does with GPU hash tables what people do with large files: it joins them, counts their distinct and
+most frequent values, counts k-mers, and tells which genomes reads come from. It serves keys and values, and measures
+the tables. Where there is no GPU, the same kernels run on the CPU.
+
+` + exitCodes,
+		Example: `  warpmap demo
+  warpmap gen tpch --sf 0.1 --out t
+  warpmap join t/orders.parquet t/lineitem.parquet --on o_orderkey=l_orderkey --out t/j.parquet
+  warpmap top t/lineitem.parquet --column l_partkey -k 10
+  warpmap kmers count reads.fq.gz -k 21 --canonical --out reads.wk
+  warpmap bench --table warpcore --n 10000000 --load 0.533,0.8,0.9`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
@@ -137,8 +144,20 @@ func root() *cobra.Command {
 	cmd.AddCommand(devices, benchCommand(), tuneCommand(), demo, gen, joinCommand(), distinctCommand(), topCommand(),
 		launch, kmersCommand(), classifyCommand(), serve, compile, version)
 	cmd.SetGlobalNormalizationFunc(spelled)
+	groups(cmd)
 	ranErrors(cmd)
 	return cmd
+}
+
+// groups has commands with others below them print their help, and take no word that is none of these for an argument.
+func groups(cmd *cobra.Command) {
+	for _, c := range cmd.Commands() {
+		if c.HasSubCommands() && !c.Runnable() {
+			c.Args, c.RunE = cobra.NoArgs, func(c *cobra.Command, _ []string) error { return c.Help() }
+			c.DisableFlagsInUseLine = true
+		}
+		groups(c)
+	}
 }
 
 // flagError says of a number that is none what is wanted, and not which function of Go's refused it.
