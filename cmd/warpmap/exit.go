@@ -91,6 +91,7 @@ func exitCode(err error) int {
 		wrong *join.OptionError
 		input *join.InputError
 		reads *genome.InputError
+		outer *genome.OptionError
 		wk    *kmers.FileError
 		keys  *redis.DamagedError
 		rows  *flight.DamagedError
@@ -100,7 +101,7 @@ func exitCode(err error) int {
 	case errors.As(err, &panic):
 		return exitOther
 	case !errors.As(err, &ran) || errors.As(err, &usage) || errors.As(err, &wrong) ||
-		strings.HasPrefix(err.Error(), "--"):
+		errors.As(err, &outer) || strings.HasPrefix(err.Error(), "--"):
 		return exitUsage
 	case device.IsOutOfMemory(err) || errors.As(err, &full) || errors.As(err, &many):
 		return exitMemory
