@@ -170,6 +170,8 @@ func TestDistinctErrors(t *testing.T) {
 		says string
 	}{
 		{ctx, ColumnOptions{Column: "a"}, &option, "no input"},
+		{ctx, ColumnOptions{Inputs: []string{path, ""}, Column: "a"}, &option, "without a name"},
+		{ctx, ColumnOptions{Inputs: []string{path}, Column: "large", Memory: -1}, &option, "memory of -1 bytes"},
 		{ctx, ColumnOptions{Inputs: []string{path}, Column: "other"}, &option, `no column "other"; there are: small, `},
 		{ctx, ColumnOptions{Inputs: []string{path}, Column: "large", Text: TextOptions{Delimiter: ';'}}, &option,
 			"no input is CSV"},

@@ -67,6 +67,9 @@ func (o ColumnOptions) scan(ctx context.Context, begin func(c *columnScan) error
 	if len(o.Inputs) == 0 {
 		return nil, &OptionError{"no input"}
 	}
+	if o.Memory < 0 {
+		return nil, &OptionError{fmt.Sprintf("memory of %d bytes: want 0 or more", o.Memory)}
+	}
 	inputs, err := expandAll(o.Format, o.Inputs)
 	if err == nil {
 		err = once(inputs)

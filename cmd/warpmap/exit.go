@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -41,10 +42,14 @@ type ranError struct{ err error }
 func (e *ranError) Error() string { return e.err.Error() }
 func (e *ranError) Unwrap() error { return e.err }
 
-// ranErrors marks the errors of all commands below one.
+// ranErrors marks the errors of all commands below one. None takes an empty argument for a name, as a variable of the
+// shell that is not set makes it; those of launch are another program's.
 func ranErrors(cmd *cobra.Command) {
 	if run := cmd.RunE; run != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			if i := slices.Index(args, ""); i >= 0 && cmd.Name() != "launch" {
+				return fmt.Errorf("argument %d is empty: want a name", i+1)
+			}
 			if err := run(cmd, args); err != nil {
 				return &ranError{err}
 			}

@@ -42,6 +42,8 @@ func TestExitCodes(t *testing.T) {
 		{exitUsage, "join a.csv a.csv --on k --how sideways"},
 		{exitUsage, "join a.csv a.csv --on k --format xml"},
 		{exitUsage, "join a.csv a.csv --on k --nosuch"},
+		{exitUsage, "distinct EMPTY -c k"},
+		{exitUsage, "kmers count a.fa EMPTY -k 3"},
 		{exitUsage, "gen tpch --sf -1 --out x"},
 		{exitInput, "join absent.csv a.csv --on k --device cpu"},
 		{exitInput, "join a.csv bad.csv --on k --device cpu"},
@@ -71,7 +73,11 @@ func TestExitCodes(t *testing.T) {
 		{exitUsage, "join a.csv a.csv --on k --devices joined"},
 		{exitOther, "join a.csv a.csv --on k --device cpu --out no/where.csv"},
 	} {
-		cmd := exec.Command(os.Args[0], strings.Fields(c.args)...)
+		args := strings.Fields(c.args)
+		for i := range args {
+			args[i] = strings.TrimPrefix(args[i], "EMPTY")
+		}
+		cmd := exec.Command(os.Args[0], args...)
 		cmd.Dir = dir
 		cmd.Env = append(os.Environ(), "WARPMAP_TEST_COMMAND=1")
 		var said strings.Builder
