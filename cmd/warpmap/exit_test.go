@@ -45,6 +45,7 @@ func TestExitCodes(t *testing.T) {
 		{exitUsage, "distinct EMPTY -c k"},
 		{exitUsage, "kmers count a.fa EMPTY -k 3"},
 		{exitUsage, "gen tpch --sf -1 --out x"},
+		{exitUsage, "demo --sf -1"},
 		{exitInput, "join absent.csv a.csv --on k --device cpu"},
 		{exitInput, "join a.csv bad.csv --on k --device cpu"},
 		{exitInput, "join a.csv bad.parquet --on k --device cpu"},
