@@ -98,6 +98,9 @@ type part struct {
 // *device.OutOfMemoryError; what device.Compile returns.
 func NewClassifier(d *device.Device, db *Database, o QueryOptions, beside ...*device.Device) (c *Classifier,
 	err error) {
+	if d == nil || slices.Contains(beside, nil) {
+		return nil, &genome.OptionError{Err: errNoDevice}
+	}
 	if err := o.complete(db.Options.Sketch); err != nil {
 		return nil, &genome.OptionError{Err: err}
 	}

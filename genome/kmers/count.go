@@ -62,8 +62,13 @@ type Summary struct {
 	Stats
 }
 
+var errNoDevice = errors.New("kmers: no device (see device.Open)")
+
 // complete checks the options.
 func (o *Options) complete(devices []*device.Device) error {
+	if slices.Contains(devices, nil) {
+		return &genome.OptionError{Err: errNoDevice}
+	}
 	if o.K < 1 || o.K > MaxK {
 		return &genome.OptionError{Err: fmt.Errorf("k-mers of %d letters: want 1 to %d", o.K, MaxK)}
 	}
