@@ -141,7 +141,8 @@ func (o ColumnOptions) field(r *Reader) (int, error) {
 		return 0, &OptionError{fmt.Sprintf("no column %q; there are: %s", o.Column, columnNames(r.schema))}
 	case 1:
 	default:
-		return 0, ofInput(fmt.Errorf("%s: there are %d columns named %q: rename all but one", r.path, len(at), o.Column))
+		return 0, ofInput(fmt.Errorf("%s: there are %d columns named %q: rename all but one", r.path, len(at),
+			o.Column))
 	}
 	if t := r.schema.Field(at[0]).Type; !isKey(t) {
 		return 0, ofInput(fmt.Errorf("%s: column %q is %s: want numbers, text, binary values, UUIDs, booleans, dates, "+

@@ -27,8 +27,9 @@ const (
 	exitMemory = 5
 )
 
-const exitCodes = `Exit codes: 0 all is well, 1 any other failure, 2 wrong usage, 3 an input that cannot be read or joined,
-4 a device that cannot be used or was lost, 5 too little memory. After a signal shells have their own: 130 after Ctrl-C.`
+const exitCodes = `Exit codes: 0 all is well, 1 any other failure, 2 wrong usage, 3 an input that cannot be read or
+joined, 4 a device that cannot be used or was lost, 5 too little memory. Shells have their own after a signal, such as
+130 after Ctrl-C.`
 
 // deviceError is an error of a device that cannot be opened.
 type deviceError struct{ err error }

@@ -34,7 +34,7 @@ func main() {
 	came := make(chan os.Signal, 1)
 	// Nothing stops this when all is done: a signal that comes then would end as a failure what was none.
 	signal.Notify(came, ends...)
-	go func() { cancel(&signalError{<-came}) }()
+	crash.Go(func() { cancel(&signalError{<-came}) })
 	crash.Handle(func(e *crash.Error) { // compilers and others that the context ends have a while for that
 		cancel(e)
 		time.Sleep(patience)
@@ -81,8 +81,8 @@ type signalError struct{ os.Signal }
 
 func (e *signalError) Error() string { return e.String() + " signal received" }
 
-// fail ends the process with a message, and leaves no file that is not whole. A panic asks for a report. Of a signal the
-// process dies, as it would without us: a loop of a shell then ends, too, which would go on after any exit code.
+// fail ends the process with a message, and leaves no file that is not whole. A panic asks for a report. The process
+// dies of a signal, as it would without us: a loop of a shell then ends, too, which would go on after any exit code.
 func fail(ctx context.Context, err error) {
 	failing.Lock() // whoever comes second
 	files.RemoveHidden()
@@ -117,9 +117,9 @@ func root() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "warpmap",
 		Short: "GPU hash tables: join files, count values and k-mers, classify reads, serve, measure",
-		Long: `warpmap does with GPU hash tables what people do with large files: it joins them, counts their distinct and
-most frequent values, counts k-mers, and tells which genomes reads come from. It serves keys and values, and measures
-the tables. Where there is no GPU, the same kernels run on the CPU.
+		Long: `warpmap does with GPU hash tables what people do with large files: it joins them, counts their distinct
+and most frequent values, counts k-mers, and tells which genomes reads come from. It serves keys and values, and
+measures the tables. Where there is no GPU, the same kernels run on the CPU.
 
 ` + exitCodes,
 		Example: `  warpmap demo
