@@ -152,6 +152,10 @@ func TestMessages(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if _, _, err := run(t, "kmers", "count", "a.fa", "-k", "3", "--min", "-1"); err == nil ||
+		!strings.Contains(err.Error(), "want a whole number, 0 or more") {
+		t.Error(err)
+	}
 	for args, want := range map[string]string{
 		"a.csv a.csv --limit -1":                        "--limit -1: want a number that is not negative",
 		"a.csv a.csv --limit x":                         `invalid argument "x" for "--limit" flag: want a whole number`,

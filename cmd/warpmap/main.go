@@ -170,6 +170,8 @@ func flagError(err error) error {
 	switch {
 	case errors.Is(err, strconv.ErrRange):
 		wanted = "a number that is not so large"
+	case n.Func == "ParseUint":
+		wanted = "a whole number, 0 or more"
 	case n.Func == "ParseBool":
 		wanted = "true or false"
 	case n.Func == "ParseFloat":
