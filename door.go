@@ -194,8 +194,8 @@ type Batcher[K, V any] = table.Batcher[K, V]
 // BatcherOptions say how a Batcher forms its batches. The zero value is good.
 type BatcherOptions = table.BatcherOptions
 
-// NewBatcher makes a Batcher over a Map or a Cache. The caller closes that, after the Batcher. Errors: options out of
-// range.
+// NewBatcher makes a Batcher over a Map or a Cache. The caller closes that, after the Batcher. Errors: no table;
+// options out of range.
 func NewBatcher[K, V any](m interface {
 	Find(keys []K, values []V, found []bool) error
 	Insert(keys []K, values []V) error

@@ -42,6 +42,16 @@ func streamUses(t *testing.T, d *device.Device) map[string]func(st *device.Strea
 	}
 }
 
+func TestMemoryWantsADevice(t *testing.T) {
+	_, made := device.Make[uint64](nil, 1)
+	_, host := device.MakeHost[uint64](nil, 1)
+	for _, err := range []error{made, host} {
+		if err == nil || !strings.Contains(err.Error(), "no device") {
+			t.Error(err)
+		}
+	}
+}
+
 func TestMemoryRefusesAClosedStream(t *testing.T) {
 	onEach(t, func(t *testing.T, d *device.Device) {
 		st, err := d.NewStream()

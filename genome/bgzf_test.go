@@ -48,7 +48,7 @@ func TestReadMembers(t *testing.T) {
 	a, q, want := sample(9, 500)
 	for name, text := range map[string]string{"a": a, "q": q} {
 		file := put(t, filepath.Join(dir, name), bgzfed(cutUp(text, 7000)...))
-		for _, o := range []Options{{}, {BlockBytes: 1000, Threads: 1}, {BlockBytes: 5000, Threads: 4}} {
+		for _, o := range []Options{{}, {BlockBytes: 1000, Threads: 1}, {BlockBytes: 5000, Threads: 4}, {Threads: 1 << 50}} {
 			got, _, err := read([]string{file}, o)
 			if err != nil || got != want {
 				t.Fatalf("%s, %+v: %d bytes, %v: want %d", name, o, len(got), err, len(want))

@@ -34,6 +34,12 @@ func (e *InputError) Error() string {
 
 func (e *InputError) Unwrap() error { return e.Err }
 
+// OptionError is an error of options: a value that is out of range, or a bound of memory that is too small to work in.
+type OptionError struct{ Err error }
+
+func (e *OptionError) Error() string { return e.Err.Error() }
+func (e *OptionError) Unwrap() error { return e.Err }
+
 // suffixes are the endings of the files that are read of a folder, without that of a packing.
 var suffixes = []string{".fa", ".fasta", ".fna", ".ffn", ".frn", ".fas", ".fsa", ".fq", ".fastq"}
 

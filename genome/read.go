@@ -180,6 +180,7 @@ type Options struct {
 }
 
 const (
+	mostThreads       = 1 << 12 // more takes memory, and no less time
 	defaultBlockBytes = 8 << 20
 	openedBlockBytes  = 1 << 16
 )
@@ -205,6 +206,7 @@ func (o Options) complete() Options {
 	if o.Threads <= 0 {
 		o.Threads = runtime.GOMAXPROCS(0)
 	}
+	o.Threads = min(o.Threads, mostThreads)
 	return o
 }
 

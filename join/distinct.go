@@ -34,8 +34,8 @@ type TooManyError struct {
 }
 
 func (e *TooManyError) Error() string {
-	return fmt.Sprintf("%d distinct values and more take over %d bytes: %s, or allow more memory", e.Values, e.Memory,
-		cmp.Or(e.instead, "estimate how many there are"))
+	return fmt.Sprintf("%d distinct values and more take over %d bytes: %s, or allow more memory (--memory)", e.Values,
+		e.Memory, cmp.Or(e.instead, "estimate how many there are (--approx)"))
 }
 
 // Distinct counts the distinct values of a column, as SQL's count(distinct column) does: nulls are none, all NaNs are

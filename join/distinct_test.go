@@ -170,12 +170,14 @@ func TestDistinctErrors(t *testing.T) {
 		says string
 	}{
 		{ctx, ColumnOptions{Column: "a"}, &option, "no input"},
+		{ctx, ColumnOptions{Inputs: []string{path, ""}, Column: "a"}, &option, "without a name"},
+		{ctx, ColumnOptions{Inputs: []string{path}, Column: "large", Memory: -1}, &option, "memory of -1 bytes"},
 		{ctx, ColumnOptions{Inputs: []string{path}, Column: "other"}, &option, `no column "other"; there are: small, `},
 		{ctx, ColumnOptions{Inputs: []string{path}, Column: "large", Text: TextOptions{Delimiter: ';'}}, &option,
 			"no input is CSV"},
 		{ctx, ColumnOptions{Inputs: []string{filepath.Join(dir, "none.csv")}, Column: "a"}, &input, "none.csv"},
 		{ctx, ColumnOptions{Inputs: []string{broken}, Column: "a"}, &input, "line 3"},
-		{ctx, ColumnOptions{Inputs: []string{lists}, Column: "l"}, &input, "want numbers, text"},
+		{ctx, ColumnOptions{Inputs: []string{lists}, Column: "l"}, &input, `l.arrow: column "l" is list`},
 		{ctx, ColumnOptions{Inputs: []string{path}, Column: "text", Memory: 10_000}, &many,
 			"distinct values and more"},
 		{canceled, ColumnOptions{Inputs: []string{path}, Column: "text"}, &canceled, "canceled"},

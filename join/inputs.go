@@ -76,6 +76,8 @@ func named(path string) (f Format, packing string) {
 	return "", packing
 }
 
+const orSay = "; or say which it is, such as --format csv"
+
 // errNoFormat says why a name tells no format.
 func errNoFormat(or string) error {
 	return fmt.Errorf("no known file format (the name should end in one of %s%s)", strings.Join(Suffixes(), ", "), or)
@@ -113,7 +115,7 @@ func begin(path string, format Format) (*Reader, *os.File, Format, error) {
 	r, f := &Reader{path: path, rows: -1}, os.Stdin
 	if format == "" {
 		if format, _ = named(path); format == "" && strings.Contains(filepath.Base(path), ".") {
-			return nil, nil, "", r.fail(errNoFormat(""))
+			return nil, nil, "", r.fail(errNoFormat(orSay))
 		}
 	}
 	if path == "-" {
@@ -210,7 +212,7 @@ func told(f *os.File) (Format, error) {
 	if f := toldBy(first[:n]); f != "" {
 		return f, nil
 	}
-	return "", errNoFormat("; or say which it is")
+	return "", errNoFormat(orSay)
 }
 
 // unpacked is the text of a file, whatever it is compressed with.

@@ -67,6 +67,9 @@ func (o ColumnOptions) scan(ctx context.Context, begin func(c *columnScan) error
 	if len(o.Inputs) == 0 {
 		return nil, &OptionError{"no input"}
 	}
+	if o.Memory < 0 {
+		return nil, &OptionError{fmt.Sprintf("memory of %d bytes: want 0 or more", o.Memory)}
+	}
 	inputs, err := expandAll(o.Format, o.Inputs)
 	if err == nil {
 		err = once(inputs)
@@ -138,11 +141,12 @@ func (o ColumnOptions) field(r *Reader) (int, error) {
 		return 0, &OptionError{fmt.Sprintf("no column %q; there are: %s", o.Column, columnNames(r.schema))}
 	case 1:
 	default:
-		return 0, ofInput(fmt.Errorf("there are %d columns named %q: rename all but one", len(at), o.Column))
+		return 0, ofInput(fmt.Errorf("%s: there are %d columns named %q: rename all but one", r.path, len(at),
+			o.Column))
 	}
 	if t := r.schema.Field(at[0]).Type; !isKey(t) {
-		return 0, ofInput(fmt.Errorf("column %q is %s: want numbers, text, binary values, UUIDs, booleans, dates, "+
-			"times, timestamps or durations", o.Column, t))
+		return 0, ofInput(fmt.Errorf("%s: column %q is %s: want numbers, text, binary values, UUIDs, booleans, dates, "+
+			"times, timestamps or durations", r.path, o.Column, t))
 	}
 	return at[0], nil
 }

@@ -42,6 +42,9 @@ func OpenAll(format Format, names ...string) (*Reader, error) {
 // expandAll finds the files that names stand for.
 func expandAll(format Format, names []string) (files []inputFile, err error) {
 	for _, name := range names {
+		if name == "" {
+			return nil, &OptionError{"an input without a name"}
+		}
 		some, err := expand(format, name)
 		if err != nil {
 			return nil, ofInput(err)

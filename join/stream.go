@@ -75,7 +75,7 @@ func (r *Reader) openStream(f *os.File, format Format, o Options, build *Reader)
 	if format == "" {
 		if format = toldBy(first[:n]); format == "" {
 			f.Close()
-			return errNoFormat("; or say which it is")
+			return errNoFormat(orSay)
 		}
 	}
 	switch {

@@ -144,7 +144,7 @@ func (t *topsOnCores) take(x *values) error {
 	case t.approx:
 		return t.prune()
 	case t.keys.Bytes() > t.memory:
-		return &TooManyError{t.keys.Len(), t.memory, "keep the most frequent alone"}
+		return &TooManyError{t.keys.Len(), t.memory, "keep the most frequent alone (--approx)"}
 	}
 	return nil
 }

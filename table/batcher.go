@@ -104,12 +104,15 @@ type batched[K, V any] interface {
 }
 
 // NewBatcher makes a Batcher over a table: a Map or a cache.Cache. The caller closes the table, after the Batcher.
-// Errors: options out of range.
+// Errors: no table; options out of range.
 func NewBatcher[K, V any](m interface {
 	Find(keys []K, values []V, found []bool) error
 	Insert(keys []K, values []V) error
 	Delete(keys []K, deleted []bool) (int, error)
 }, o BatcherOptions) (*Batcher[K, V], error) {
+	if m == nil {
+		return nil, errors.New("table: a batcher without a table")
+	}
 	if o.Keys < 0 || o.Wait < 0 || o.Launches < 0 {
 		return nil, fmt.Errorf("table: a batcher of %d keys that waits %v, with %d launches at once (want 0 or more of each)", o.Keys, o.Wait, o.Launches)
 	}
@@ -198,6 +201,9 @@ func (b *Batcher[K, V]) directly(ctx context.Context, do func() error) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
+	if b.m == nil { // the zero value
+		return batcherClosed{}
+	}
 	select {
 	case <-b.stop:
 		return batcherClosed{}
@@ -210,6 +216,9 @@ func (b *Batcher[K, V]) directly(ctx context.Context, do func() error) error {
 func (b *Batcher[K, V]) ask(ctx context.Context, op batcherOp, keys []K, values []V) (l *lot[K, V], at int, err error) {
 	if ctx.Err() != nil {
 		return nil, 0, context.Cause(ctx)
+	}
+	if b.m == nil { // the zero value
+		return nil, 0, batcherClosed{}
 	}
 	s := &b.shards[rand.N(len(b.shards))]
 	s.mu.Lock()
@@ -369,6 +378,9 @@ func (b *Batcher[K, V]) piece(op batcherOp, all *lot[K, V], from, to int) (err e
 // ErrClosed, though the table is open. Close is idempotent. The table stays open.
 func (b *Batcher[K, V]) Close() error {
 	b.closing.Do(func() {
+		if b.stop == nil { // the zero value
+			return
+		}
 		close(b.stop)
 		b.runners.Wait()
 		for i := range b.shards {

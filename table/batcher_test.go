@@ -48,3 +48,22 @@ func TestOutcomeOfACutRequest(t *testing.T) {
 		}
 	}
 }
+
+// A Batcher that NewBatcher did not make is as a closed one, and NewBatcher makes none without a table.
+func TestZeroBatcher(t *testing.T) {
+	var b Batcher[uint64, uint64]
+	ctx, keys := t.Context(), []uint64{1, 2}
+	_, _, get := b.Get(ctx, 1)
+	_, deleted := b.Delete(ctx, keys, nil)
+	for _, err := range []error{get, deleted, b.Find(ctx, keys, keys, nil), b.Insert(ctx, keys, keys), b.Put(ctx, 1, 2)} {
+		if !errors.Is(err, ErrClosed) {
+			t.Error(err)
+		}
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+	if b, err := NewBatcher[uint64, uint64](nil, BatcherOptions{}); err == nil {
+		t.Errorf("%v without a table", b)
+	}
+}

@@ -371,7 +371,7 @@ func (q *classifyFlags) run(cmd *cobra.Command, name string, inputs []string) (e
 		return err
 	}
 	defer undo()
-	hush(cmd, q.quiet)
+	errs := hush(cmd, q.quiet || jsonFlag(cmd) && q.out == "-") // lines are on stdout, and stderr is for JSON alone
 	devices, closeAll, err := q.several.openOr(cmd, device.WithWorkers(q.threads))
 	if err != nil {
 		return err
@@ -437,7 +437,7 @@ func (q *classifyFlags) run(cmd *cobra.Command, name string, inputs []string) (e
 	s.Rate = float64(s.Reads) / s.Querying * 60
 	switch {
 	case jsonFlag(cmd) && q.out == "-":
-		return printJSON(cmd.ErrOrStderr(), s)
+		return printJSON(errs, s)
 	case jsonFlag(cmd):
 		return printJSON(cmd.OutOrStdout(), s)
 	}

@@ -137,6 +137,9 @@ func TestClassifyErrors(t *testing.T) {
 	}{
 		{exitUsage, "classify build y.db refs", "--taxonomy"},
 		{exitUsage, "classify query x.db 1.fa --lowest tribes", "want a rank"},
+		{exitUsage, "classify query x.db 1.fa --hit-min -1", "want 1 or more"},
+		{exitUsage, "classify query x.db 1.fa --memory 1", "MiB or more: the database takes"},
+		{exitUsage, "classify build y.db refs --taxonomy tax --kmer 99", "want 4 to 16"},
 		{exitUsage, "classify query x.db 1.fa --format xml", "want kraken or metacache"},
 		{exitUsage, "classify query x.db 1.fa --paired", "even number"},
 		{exitInput, "classify build y.db refs --taxonomy refs", "nodes.dmp"},

@@ -24,6 +24,9 @@ func demoCommand() *cobra.Command {
 		Example: "  warpmap demo\n  warpmap demo --sf 0.1 --device cpu",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := (workload.TPCH{SF: sf}).Check(); err != nil {
+				return fmt.Errorf("--sf: %w", err)
+			}
 			out := cmd.OutOrStdout()
 			say := func(format string, args ...any) { fmt.Fprintf(out, format+"\n", args...) }
 			dir, remove, err := files.TemporaryFolder()

@@ -26,7 +26,7 @@ func devicesCommand() *cobra.Command {
 				out := struct {
 					Devices  []device.Info `json:"devices"`
 					Problems []string      `json:"problems"`
-				}{found, []string{}}
+				}{append([]device.Info{}, found...), []string{}}
 				for _, p := range problems {
 					out.Problems = append(out.Problems, p.Error())
 				}

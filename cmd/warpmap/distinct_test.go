@@ -58,6 +58,7 @@ func TestDistinct(t *testing.T) {
 		path + " -c a --format xml":          exitUsage,
 		path + " -c user --memory -1":        exitUsage,
 		path + " -c user --threads -1":       exitUsage,
+		path + " -c user --threads 1025":     exitUsage, // some thousand millions of them took all memory
 		path + " -c user --delimiter ;;":     exitUsage,
 		path + ".csv -c user":                exitInput,
 		path + " -c user;name --memory 1000": exitMemory,
@@ -110,6 +111,16 @@ func TestTop(t *testing.T) {
 			t.Errorf("%s on a GPU, exactly: %v", command, err)
 		}
 	}
+	t.Run("no compiler", func(t *testing.T) { // nor a GPU: the cores count
+		t.Setenv("CXX", "/nonexistent/c++")
+		cmd, out := root(), new(strings.Builder)
+		cmd.SetArgs([]string{"top", path, "-c", "city", "-k", "1", "--approx"})
+		cmd.SetOut(out)
+		cmd.SetErr(io.Discard)
+		if err := cmd.ExecuteContext(t.Context()); err != nil || out.String() != "city,count\n\"a,b\",2\n" {
+			t.Errorf("%v, %q", err, out)
+		}
+	})
 	var s join.TopSummary
 	out := must(t, "top", path, "-c", "city", "-k", "1", "--approx", "--json")
 	if err := json.Unmarshal([]byte(out), &s); err != nil || s.Rows != 5 || s.Nulls != 1 || s.Type != "utf8" ||

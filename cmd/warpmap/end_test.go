@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -26,6 +27,11 @@ func TestMain(m *testing.M) {
 	worker := slices.Contains(os.Args, "-test.fuzzworker") // of go test -fuzz, which has our environment
 	if os.Getenv("WARPMAP_TEST_COMMAND") == "" || worker {
 		os.Setenv("WARPMAP_TEST_COMMAND", "1") // what the command starts is the command, not its tests
+		for _, s := range []os.Signal{os.Interrupt, syscall.SIGHUP} {
+			if signal.Ignored(s) { // by nohup or the like: the commands that tests start must not
+				signal.Notify(make(chan os.Signal, 1), s)
+			}
+		}
 		os.Exit(m.Run())
 	}
 	if n := os.Getenv("WARPMAP_TEST_PANIC"); n != "" {
@@ -114,8 +120,7 @@ func (s *started) failed(t *testing.T, message string) {
 	t.Helper()
 	select {
 	case err := <-s.ended:
-		var exit *exec.ExitError
-		if !errors.As(err, &exit) || exit.ExitCode() != 1 {
+		if by := diedOf(s.Cmd); err == nil || by != message && (by != "" || s.ProcessState.ExitCode() != 1) {
 			t.Errorf("ended with %v", err)
 		}
 	case <-time.After(time.Minute):
@@ -128,6 +133,48 @@ func (s *started) failed(t *testing.T, message string) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil || len(entries) != 1 {
 		t.Errorf("left are %v, %v", entries, err)
+	}
+}
+
+// diedOf names the signal that ended a command; "": none did.
+func diedOf(cmd *exec.Cmd) string {
+	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return status.Signal().String()
+	}
+	return ""
+}
+
+// What nohup or a shell keeps from a command does not end it, and another signal does.
+func TestSignalThatIsIgnored(t *testing.T) {
+	for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT} {
+		cmd := exec.Command("sh", "-c", fmt.Sprintf(`trap "" %d; exec "$0" serve --redis 127.0.0.1:0`, sig), os.Args[0])
+		cmd.Env = append(os.Environ(), "WARPMAP_TEST_COMMAND=1")
+		said, err := cmd.StderrPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Skip(err)
+		}
+		defer cmd.Process.Kill()
+		if _, err := said.Read(make([]byte, 1)); err != nil { // it listens
+			t.Fatal(err)
+		}
+		cmd.Process.Signal(sig)
+		ended := make(chan error, 1)
+		go func() {
+			io.Copy(io.Discard, said)
+			ended <- cmd.Wait()
+		}()
+		select {
+		case err := <-ended:
+			t.Errorf("%v ended it: %v", sig, err)
+		case <-time.After(100 * time.Millisecond):
+			cmd.Process.Signal(syscall.SIGTERM)
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}
 	}
 }
 
@@ -272,6 +319,23 @@ func TestFileThatMayNotGrow(t *testing.T) {
 	for _, suffix := range []string{".csv", ".arrow"} { // as Parquet the rows are packed to nothing
 		s := start(t, "out"+suffix, nil, "WARPMAP_TEST_SMALL_FILES=8388608")
 		s.failed(t, fmt.Sprintf("%s: file too large", filepath.Join(s.dir, "out"+suffix)))
+	}
+}
+
+// What is printed where there is no room is a failure, also of commands that print lines and tables.
+func TestFullStandardOutput(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer full.Close()
+	for _, args := range []string{"--help", "version", "devices"} {
+		cmd := exec.Command(os.Args[0], strings.Fields(args)...)
+		var said bytes.Buffer
+		cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), "WARPMAP_TEST_COMMAND=1"), full, &said
+		if cmd.Run(); cmd.ProcessState.ExitCode() != exitOther || !strings.Contains(said.String(), "no space left") {
+			t.Errorf("warpmap %s: %v, %q", args, cmd.ProcessState, &said)
+		}
 	}
 }
 

@@ -2,6 +2,8 @@ package main
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -25,8 +27,9 @@ const (
 	exitMemory = 5
 )
 
-const exitCodes = `Exit codes: 0 all is well, 1 any other failure and signals, 2 wrong usage, 3 an input that cannot be
-read or joined, 4 a device that cannot be used or was lost, 5 too little memory.`
+const exitCodes = `Exit codes: 0 all is well, 1 any other failure, 2 wrong usage, 3 an input that cannot be read or
+joined, 4 a device that cannot be used or was lost, 5 too little memory. Shells have their own after a signal, such as
+130 after Ctrl-C.`
 
 // deviceError is an error of a device that cannot be opened.
 type deviceError struct{ err error }
@@ -40,10 +43,14 @@ type ranError struct{ err error }
 func (e *ranError) Error() string { return e.err.Error() }
 func (e *ranError) Unwrap() error { return e.err }
 
-// ranErrors marks the errors of all commands below one.
+// ranErrors marks the errors of all commands below one. None takes an empty argument for a name, as a variable of the
+// shell that is not set makes it; those of launch are another program's.
 func ranErrors(cmd *cobra.Command) {
 	if run := cmd.RunE; run != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			if i := slices.Index(args, ""); i >= 0 && cmd.Name() != "launch" {
+				return fmt.Errorf("argument %d is empty: want a name", i+1)
+			}
 			if err := run(cmd, args); err != nil {
 				return &ranError{err}
 			}
@@ -54,6 +61,23 @@ func ranErrors(cmd *cobra.Command) {
 		ranErrors(c)
 	}
 }
+
+// withUsage says of a command line that is wrong how a right one looks.
+func withUsage(cmd *cobra.Command, err error) error {
+	if err == nil || errors.As(err, new(*ranError)) {
+		return err
+	}
+	if cmd.HasSubCommands() {
+		return fmt.Errorf("%w\n%s --help lists all commands", trimmed{err}, cmd.CommandPath())
+	}
+	return fmt.Errorf("%w\nusage: %s; %s --help says more", trimmed{err}, cmd.UseLine(), cmd.CommandPath())
+}
+
+// trimmed is an error without the empty lines behind it.
+type trimmed struct{ error }
+
+func (e trimmed) Error() string { return strings.TrimSpace(e.error.Error()) }
+func (e trimmed) Unwrap() error { return e.error }
 
 // usageError is an error of arguments that names no flag.
 type usageError struct{ error }
@@ -73,6 +97,7 @@ func exitCode(err error) int {
 		wrong *join.OptionError
 		input *join.InputError
 		reads *genome.InputError
+		outer *genome.OptionError
 		wk    *kmers.FileError
 		keys  *redis.DamagedError
 		rows  *flight.DamagedError
@@ -82,11 +107,12 @@ func exitCode(err error) int {
 	case errors.As(err, &panic):
 		return exitOther
 	case !errors.As(err, &ran) || errors.As(err, &usage) || errors.As(err, &wrong) ||
-		strings.HasPrefix(err.Error(), "--"):
+		errors.As(err, &outer) || strings.HasPrefix(err.Error(), "--"):
 		return exitUsage
 	case device.IsOutOfMemory(err) || errors.As(err, &full) || errors.As(err, &many):
 		return exitMemory
-	case errors.As(err, &own) || errors.As(err, &fault) || errors.As(err, &build):
+	case errors.As(err, &own) || errors.As(err, &fault) || errors.As(err, &build) ||
+		errors.Is(err, device.ErrNoCompiler) || errors.Is(err, device.ErrNoNVRTC):
 		return exitDevice
 	case errors.As(err, &input) || errors.As(err, &reads) || errors.As(err, &wk) || errors.As(err, &keys) ||
 		errors.As(err, &rows):

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -32,13 +34,18 @@ func TestExitCodes(t *testing.T) {
 		{0, "version"},
 		{0, "--help"},
 		{exitUsage, "jion"},
+		{exitUsage, "gen orders"},
+		{exitUsage, "tune warpcore"},
 		{exitUsage, "join a.csv --on k"},
 		{exitUsage, "join a.csv a.csv"},
 		{exitUsage, "join a.csv a.csv --build a.csv"},
 		{exitUsage, "join a.csv a.csv --on k --how sideways"},
 		{exitUsage, "join a.csv a.csv --on k --format xml"},
 		{exitUsage, "join a.csv a.csv --on k --nosuch"},
+		{exitUsage, "distinct EMPTY -c k"},
+		{exitUsage, "kmers count a.fa EMPTY -k 3"},
 		{exitUsage, "gen tpch --sf -1 --out x"},
+		{exitUsage, "demo --sf -1"},
 		{exitInput, "join absent.csv a.csv --on k --device cpu"},
 		{exitInput, "join a.csv bad.csv --on k --device cpu"},
 		{exitInput, "join a.csv bad.parquet --on k --device cpu"},
@@ -67,7 +74,11 @@ func TestExitCodes(t *testing.T) {
 		{exitUsage, "join a.csv a.csv --on k --devices joined"},
 		{exitOther, "join a.csv a.csv --on k --device cpu --out no/where.csv"},
 	} {
-		cmd := exec.Command(os.Args[0], strings.Fields(c.args)...)
+		args := strings.Fields(c.args)
+		for i := range args {
+			args[i] = strings.TrimPrefix(args[i], "EMPTY")
+		}
+		cmd := exec.Command(os.Args[0], args...)
 		cmd.Dir = dir
 		cmd.Env = append(os.Environ(), "WARPMAP_TEST_COMMAND=1")
 		var said strings.Builder
@@ -82,6 +93,15 @@ func TestExitCodes(t *testing.T) {
 			t.Errorf("warpmap %s ends with %d, want %d: %s", c.args, got, c.code, &said)
 		}
 	}
+	for err, want := range map[error]string{
+		errors.New("unknown flag: --x"):  "unknown flag: --x\nusage: warpmap gen tpch --sf SCALE --out DIR [flags]; warpmap gen tpch --help says more",
+		&ranError{errors.New("no room")}: "no room",
+	} {
+		cmd, _, _ := root().Find([]string{"gen", "tpch"})
+		if got := withUsage(cmd, err); got.Error() != want || exitCode(got) != exitCode(err) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
 	_, absent := join.Open(filepath.Join(dir, "absent.csv"))
 	for code, err := range map[int]error{
 		exitMemory: &ranError{&table.FullError{}},
@@ -94,12 +114,32 @@ func TestExitCodes(t *testing.T) {
 			t.Errorf("%T: %d, want %d", err, got, code)
 		}
 	}
+	if got := exitCode(&ranError{fmt.Errorf("%w: none", device.ErrNoCompiler)}); got != exitDevice {
+		t.Errorf("no compiler: %d", got)
+	}
 	if got := exitCode(&ranError{&deviceError{&device.OutOfMemoryError{}}}); got != exitMemory {
 		t.Errorf("a device without memory: %d", got)
 	}
 	if help := must(t, "join", "--help"); !strings.Contains(help, exitCodes) ||
 		!strings.Contains(root().Long, exitCodes) {
 		t.Errorf("no exit codes in\n%s", help)
+	}
+}
+
+// Lines of JSON are all that comes where a join writes it beside its rows.
+func TestJSONBesideRows(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("a.csv", []byte("k,v\n1,a\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0], "join", "a.csv", "a.csv", "--on", "k", "--json") // --device auto tells which it is
+	cmd.Env = append(os.Environ(), "WARPMAP_TEST_COMMAND=1")
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	var s join.Summary
+	rows, err := cmd.Output()
+	if err != nil || string(rows) != "k,v,v_build\n1,a,a\n" || json.Unmarshal(said.Bytes(), &s) != nil || s.OutRows != 1 {
+		t.Errorf("%v: %q %s", err, rows, &said)
 	}
 }
 
@@ -111,6 +151,10 @@ func TestMessages(t *testing.T) {
 		if err := os.WriteFile(name, []byte(text), 0o666); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if _, _, err := run(t, "kmers", "count", "a.fa", "-k", "3", "--min", "-1"); err == nil ||
+		!strings.Contains(err.Error(), "want a whole number, 0 or more") {
+		t.Error(err)
 	}
 	for args, want := range map[string]string{
 		"a.csv a.csv --limit -1":                        "--limit -1: want a number that is not negative",

@@ -32,10 +32,13 @@ func hush(cmd *cobra.Command, quiet bool) (warnings io.Writer) {
 	return warnings
 }
 
+// mostThreads is more than any machine has cores. Each thread takes memory of its own.
+const mostThreads = 1024
+
 // onThreads has all of the process keep to --threads, until it is undone.
 func onThreads(threads int) (undo func(), err error) {
-	if threads < 0 {
-		return nil, fmt.Errorf("--threads %d: want a number that is not negative", threads)
+	if threads < 0 || threads > mostThreads {
+		return nil, fmt.Errorf("--threads %d: want 1 to %d, or 0 for one for each core", threads, mostThreads)
 	}
 	if threads == 0 {
 		return func() {}, nil

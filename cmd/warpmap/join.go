@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -158,7 +157,7 @@ func (j *joinFlags) options(cmd *cobra.Command, args []string) (err error) {
 	for _, f := range []struct {
 		flag string
 		is   int64
-	}{{"threads", int64(j.o.Threads)}, {"limit", j.o.Limit}, {"memory", j.o.Memory}} {
+	}{{"limit", j.o.Limit}, {"memory", j.o.Memory}} {
 		if f.is < 0 {
 			return fmt.Errorf("--%s %d: want a number that is not negative", f.flag, f.is)
 		}
@@ -179,16 +178,15 @@ func (j *joinFlags) run(cmd *cobra.Command, args []string) error {
 	if err := join.CheckOutput(j.o); err != nil {
 		return &usageError{err}
 	}
-	if j.o.Threads > 0 {
-		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(j.o.Threads))
+	undo, err := onThreads(j.o.Threads)
+	if err != nil {
+		return err
 	}
+	defer undo()
 	if j.o.Memory > 0 {
 		defer collectWithin(j.o.Memory + j.o.Memory/3 + 100<<20)()
 	}
-	errs := cmd.ErrOrStderr()
-	if j.quiet {
-		cmd.SetErr(io.Discard)
-	}
+	errs := hush(cmd, j.quiet)
 	bar := newProgress(cmd.ErrOrStderr())
 	if err := j.devices(cmd, bar); err != nil {
 		return err
@@ -221,7 +219,7 @@ func (j *joinFlags) devices(cmd *cobra.Command, bar *progress) (err error) {
 		if err != nil {
 			return nil, err
 		}
-		if j.o.Device == "auto" {
+		if j.o.Device == "auto" && !(jsonFlag(cmd) && j.o.Out == "-" && !j.o.Count) { // stderr is for JSON alone then
 			bar.say(chosen(d, why))
 		}
 		return []*device.Device{d}, nil
@@ -275,10 +273,10 @@ func (j *joinFlags) flags(cmd *cobra.Command) {
 		`columns of the output, by their names there, separated by commas; \ before , \ in a name`)
 	f.BoolVar(&j.o.Count, "count", false, "print how many rows come out, and write none")
 	f.Int64Var(&j.o.Limit, "limit", 0, "write no more rows than this; 0 for all")
-	f.IntVar(&j.o.Threads, "threads", 0, "work on so many at a time; 0 for one for each core")
+	threadsFlag(cmd, &j.o.Threads)
 	f.Var(&size{&j.o.Memory}, "memory", "columns take no more than about this at a time, such as 2GB; a build side "+
 		"that takes more is joined by parts")
-	f.BoolVarP(&j.quiet, "quiet", "q", false, "no progress, no summary")
+	quietFlag(cmd, &j.quiet)
 	f.StringVar(&j.o.Compression, "compression", "", "of the output: "+strings.Join(join.Compressions(), ", ")+
 		" in Parquet, gzip, zstd, none for text, zstd, lz4, none in Arrow; left out, snappy in Parquet, where row "+
 		"groups that stay whole keep theirs, and as the name says for text")

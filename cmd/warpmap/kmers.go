@@ -34,8 +34,6 @@ count makes a file of counts, and the other commands print what is in one, in Je
   warpmap kmers query genomes.wk ACGTACGTACGTACGTACGTA
 
 ` + exitCodes,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	dump, histo, stats, query := kmersDumpCommand(), kmersHistoCommand(), kmersStatsCommand(), kmersQueryCommand()
 	onlyUses(uses{}, dump)
@@ -379,7 +377,7 @@ with --canonical, the smaller of it and its reverse complement is printed. - is 
 		for _, a := range args {
 			if a != "-" {
 				if err := take(a); err != nil {
-					return err
+					return &usageError{err}
 				}
 				continue
 			}

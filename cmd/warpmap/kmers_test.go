@@ -77,8 +77,8 @@ func TestKmers(t *testing.T) {
 		code int
 		args string
 	}{
-		{exitUsage, "count in.fq"}, {exitUsage, "count in.fq -k 65"}, {exitUsage, "count -k 3"}, {exitInput, "count absent.fq -k 3"}, {exitInput, "count " + broken + " -k 3"},
-		{exitInput, "stats " + in}, {exitInput, "query " + filepath.Join(dir, "absent.wk") + " AAA"}, {exitOther, "query " + out + " AAAA"},
+		{exitUsage, "count in.fq"}, {exitUsage, "count in.fq -k 65"}, {exitUsage, "count -k 3"}, {exitUsage, "count " + in + " -k 3 --memory 1"}, {exitInput, "count absent.fq -k 3"}, {exitInput, "count " + broken + " -k 3"},
+		{exitInput, "stats " + in}, {exitInput, "query " + filepath.Join(dir, "absent.wk") + " AAA"}, {exitUsage, "query " + out + " AAAA"},
 	} {
 		if _, _, err := run(t, append([]string{"kmers"}, strings.Fields(c.args)...)...); exitCode(err) != c.code {
 			t.Errorf("%s: %v, exit code %d, want %d", c.args, err, exitCode(err), c.code)

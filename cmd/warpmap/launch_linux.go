@@ -42,8 +42,8 @@ func (l *launched) run(cmd *cobra.Command, args []string) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2,
-		syscall.SIGQUIT)
+	signal.Notify(signals, heard(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2,
+		syscall.SIGQUIT)...)
 	defer signal.Stop(signals)
 
 	out, errs := shared(cmd.OutOrStdout()), shared(cmd.ErrOrStderr())
@@ -152,8 +152,11 @@ func (t *turns) Write(p []byte) (int, error) {
 
 // shared is a writer for several processes; they write to a file themselves.
 func shared(w io.Writer) io.Writer {
-	if f, ok := w.(*os.File); ok {
-		return f
+	switch w := w.(type) {
+	case *os.File:
+		return w
+	case *stdout:
+		return w.to
 	}
 	return &turns{w: w}
 }

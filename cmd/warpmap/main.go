@@ -30,9 +30,11 @@ import (
 func main() {
 	gph.UseProfiles(true)
 	ignoreFileLimit()
-	ctx, stop := signal.NotifyContext(context.Background(), ends...)
-	// Nothing calls stop when all is done: a signal that comes then would end as a failure what was none.
-	ctx, cancel := context.WithCancelCause(ctx)
+	ctx, cancel := context.WithCancelCause(context.Background())
+	came := make(chan os.Signal, 1)
+	// Nothing stops this when all is done: a signal that comes then would end as a failure what was none.
+	signal.Notify(came, ends...)
+	crash.Go(func() { cancel(&signalError{<-came}) })
 	crash.Handle(func(e *crash.Error) { // compilers and others that the context ends have a while for that
 		cancel(e)
 		time.Sleep(patience)
@@ -40,13 +42,22 @@ func main() {
 	})
 	context.AfterFunc(ctx, func() {
 		if finishes.Load() && !crashed(ctx) {
-			stop() // a second signal ends the process
+			signal.Stop(came) // a second signal ends the process
 			return
 		}
 		time.Sleep(patience)
 		fail(ctx, ctx.Err())
 	})
-	err := crash.Catch(func() error { return root().ExecuteContext(ctx) })
+	out := &stdout{to: os.Stdout}
+	err := crash.Catch(func() error {
+		cmd := root()
+		cmd.SetOut(out)
+		cmd, err := cmd.ExecuteContextC(ctx)
+		return withUsage(cmd, err)
+	})
+	if err == nil && out.err != nil {
+		err = &ranError{out.err}
+	}
 	if err != nil || crashed(ctx) {
 		fail(ctx, err)
 	}
@@ -65,7 +76,13 @@ var finishes atomic.Bool
 
 var failing sync.Mutex
 
-// fail ends the process with a message, and leaves no file that is not whole. A panic asks for a report.
+// signalError says which signal ends a command.
+type signalError struct{ os.Signal }
+
+func (e *signalError) Error() string { return e.String() + " signal received" }
+
+// fail ends the process with a message, and leaves no file that is not whole. A panic asks for a report. The process
+// dies of a signal, as it would without us: a loop of a shell then ends, too, which would go on after any exit code.
 func fail(ctx context.Context, err error) {
 	failing.Lock() // whoever comes second
 	files.RemoveHidden()
@@ -82,6 +99,9 @@ func fail(ctx context.Context, err error) {
 	}
 	fmt.Fprintln(os.Stderr, "warpmap:", text)
 	fmt.Fprint(os.Stderr, stack)
+	if e := (*signalError)(nil); errors.As(err, &e) {
+		dieOf(e.Signal)
+	}
 	os.Exit(code)
 }
 
@@ -96,12 +116,18 @@ func traced(level string) bool {
 func root() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "warpmap",
-		Short: "GPU hash tables: join files, make data, measure, tune",
-		Long: "warpmap joins files with GPU hash tables, makes data to join, and measures the " +
-			"tables.\nWhere there is no GPU, the same kernels run on the CPU.\n\n" + exitCodes,
-		Example: "  warpmap demo\n  warpmap gen tpch --sf 0.1 --out t\n  warpmap join t/orders.parquet " +
-			"t/lineitem.parquet --on o_orderkey=l_orderkey --out t/j.parquet\n  warpmap bench --table warpcore --n " +
-			"10000000 --load 0.533,0.8,0.9",
+		Short: "GPU hash tables: join files, count values and k-mers, classify reads, serve, measure",
+		Long: `warpmap does with GPU hash tables what people do with large files: it joins them, counts their distinct
+and most frequent values, counts k-mers, and tells which genomes reads come from. It serves keys and values, and
+measures the tables. Where there is no GPU, the same kernels run on the CPU.
+
+` + exitCodes,
+		Example: `  warpmap demo
+  warpmap gen tpch --sf 0.1 --out t
+  warpmap join t/orders.parquet t/lineitem.parquet --on o_orderkey=l_orderkey --out t/j.parquet
+  warpmap top t/lineitem.parquet --column l_partkey -k 10
+  warpmap kmers count reads.fq.gz -k 21 --canonical --out reads.wk
+  warpmap bench --table warpcore --n 10000000 --load 0.533,0.8,0.9`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
@@ -118,8 +144,20 @@ func root() *cobra.Command {
 	cmd.AddCommand(devices, benchCommand(), tuneCommand(), demo, gen, joinCommand(), distinctCommand(), topCommand(),
 		launch, kmersCommand(), classifyCommand(), serve, compile, version)
 	cmd.SetGlobalNormalizationFunc(spelled)
+	groups(cmd)
 	ranErrors(cmd)
 	return cmd
+}
+
+// groups has commands with others below them print their help, and take no word that is none of these for an argument.
+func groups(cmd *cobra.Command) {
+	for _, c := range cmd.Commands() {
+		if c.HasSubCommands() && !c.Runnable() {
+			c.Args, c.RunE = cobra.NoArgs, func(c *cobra.Command, _ []string) error { return c.Help() }
+			c.DisableFlagsInUseLine = true
+		}
+		groups(c)
+	}
 }
 
 // flagError says of a number that is none what is wanted, and not which function of Go's refused it.
@@ -132,6 +170,8 @@ func flagError(err error) error {
 	switch {
 	case errors.Is(err, strconv.ErrRange):
 		wanted = "a number that is not so large"
+	case n.Func == "ParseUint":
+		wanted = "a whole number, 0 or more"
 	case n.Func == "ParseBool":
 		wanted = "true or false"
 	case n.Func == "ParseFloat":
@@ -219,6 +259,22 @@ func (s *size) Set(text string) error {
 	return nil
 }
 
+// stdout is standard output. It keeps the first error of a write, which those that print lines and tables pass over.
+type stdout struct {
+	to  *os.File
+	err error
+}
+
+func (s *stdout) Write(b []byte) (int, error) {
+	n, err := s.to.Write(b)
+	if s.err == nil {
+		s.err = err
+	}
+	return n, err
+}
+
+func (s *stdout) Fd() uintptr { return s.to.Fd() }
+
 func jsonFlag(cmd *cobra.Command) bool {
 	on, _ := cmd.Flags().GetBool("json")
 	return on
@@ -232,6 +288,6 @@ func printJSON(w io.Writer, v any) error {
 
 // terminal tells whether people are watching w.
 func terminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
+	f, ok := w.(interface{ Fd() uintptr })
 	return ok && term.IsTerminal(int(f.Fd()))
 }

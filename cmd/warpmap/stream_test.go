@@ -141,8 +141,8 @@ func TestPipedProbe(t *testing.T) {
 		p.want(t, "k,v", "2,b")
 		start := time.Now()
 		p.cmd.Process.Signal(os.Interrupt)
-		if p.cmd.Wait(); p.cmd.ProcessState.ExitCode() != exitOther || time.Since(start) > patience {
-			t.Errorf("%d after %v: %s", p.cmd.ProcessState.ExitCode(), time.Since(start), &p.said)
+		if p.cmd.Wait(); diedOf(p.cmd) != "interrupt" || time.Since(start) > patience {
+			t.Errorf("%v after %v: %s", p.cmd.ProcessState, time.Since(start), &p.said)
 		}
 	})
 	for _, c := range []struct{ args, in, want string }{

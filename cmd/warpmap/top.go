@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/csv"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -106,10 +107,13 @@ func coresAlone(cmd *cobra.Command, approx bool) error {
 // gpuIfAny opens the GPU that --device names, or none where that leaves us the CPU, whose cores count without a device.
 func gpuIfAny(cmd *cobra.Command) (*device.Device, error) {
 	name, err := cmd.Flags().GetString("device")
-	if err != nil || name == "cpu" {
+	if err != nil || strings.HasPrefix(name, "cpu") {
 		return nil, err
 	}
 	d, err := openNamed(cmd, name)
+	if name == "auto" && errors.As(err, new(*deviceError)) {
+		return nil, nil // no GPU, nor the compiler that a device of the CPU needs: its cores count without
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -48,7 +48,8 @@ func versionCommand() *cobra.Command {
 }
 
 func versionHere() version {
-	v := version{Version: "(unknown)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	v := version{Version: "(unknown)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
+		Devices: []string{}}
 	if b, ok := debug.ReadBuildInfo(); ok && b.Main.Version != "" {
 		v.Version = b.Main.Version
 	}

@@ -101,14 +101,19 @@ const pairRoom = 96
 // placers is how many blocks a device takes at once: one is copied there while another is sketched.
 const placers = 2
 
+var errNoDevice = errors.New("classify: no device (see device.Open)")
+
 // NewBuilder makes a Builder without references, with the taxonomy of a folder: see LoadTaxonomy. The same folder may
 // hold assembly_summary*.txt and *.accession2taxid, and so may those of the references: see Add. beside are more
 // devices. The caller closes the Builder.
 //
-// Errors: options out of range; *genome.InputError; what device.Compile returns.
+// Errors: *genome.OptionError; *genome.InputError; what device.Compile returns.
 func NewBuilder(d *device.Device, taxonomy string, o Options, beside ...*device.Device) (*Builder, error) {
 	if err := o.complete(); err != nil {
-		return nil, err
+		return nil, &genome.OptionError{Err: err}
+	}
+	if d == nil || slices.Contains(beside, nil) {
+		return nil, &genome.OptionError{Err: errNoDevice}
 	}
 	t, err := LoadTaxonomy(taxonomy)
 	if err != nil {
@@ -209,7 +214,8 @@ const (
 // checkMemory tells whether MaxMemory is enough.
 func (b *Builder) checkMemory() error {
 	if b.MaxMemory < leastMemory {
-		return fmt.Errorf("memory of %s: want %s or more", device.Bytes(b.MaxMemory), device.Bytes(leastMemory))
+		return &genome.OptionError{Err: fmt.Errorf("memory of %s: want %s or more", device.Bytes(b.MaxMemory),
+			device.Bytes(leastMemory))}
 	}
 	return nil
 }

@@ -724,17 +724,21 @@ func TestErrors(t *testing.T) {
 	d, dir := cpu(t), taxonomyDir(t)
 	for _, o := range []Options{{K: 17}, {K: 3}, {Sketch: 65}, {Window: 15}, {Stride: -1}, {Stride: 128},
 		{MaxLocations: 1 << 15}} {
-		if _, err := NewBuilder(d, dir, o); err == nil {
-			t.Errorf("%+v: no error", o)
+		if _, err := NewBuilder(d, dir, o); !errors.As(err, new(*genome.OptionError)) {
+			t.Errorf("%+v: %v", o, err)
 		}
 	}
 	db := build(t, d, Options{}, false, []string{"ACGTTGCAACGGTCAGT", "ACG"})
 	for _, o := range []QueryOptions{{HitMin: -1}, {HitDiff: -1}, {Insert: -1}, {Lowest: Genus, Highest: Species},
 		{Highest: Unranked}} {
-		if c, err := NewClassifier(d, db, o); err == nil {
+		if c, err := NewClassifier(d, db, o); !errors.As(err, new(*genome.OptionError)) {
 			c.Close()
-			t.Errorf("%+v: no error", o)
+			t.Errorf("%+v: %v", o, err)
 		}
+	}
+	_, err := NewBuilder(nil, dir, Options{})
+	if _, made := NewClassifier(d, db, QueryOptions{}, nil); err == nil || made == nil {
+		t.Errorf("without a device: %v, %v", err, made)
 	}
 	c, err := NewClassifier(d, db, QueryOptions{})
 	if err != nil {

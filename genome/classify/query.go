@@ -94,12 +94,15 @@ type part struct {
 // copy, and an insert of every feature; but one CPU device alone brings in what reads need when they need it: see Load.
 // The caller closes the Classifier.
 //
-// Errors: options out of range, among them Memory that does not hold the database; *genome.InputError of the database;
+// Errors: *genome.OptionError, also of Memory that does not hold the database; *genome.InputError of the database;
 // *device.OutOfMemoryError; what device.Compile returns.
 func NewClassifier(d *device.Device, db *Database, o QueryOptions, beside ...*device.Device) (c *Classifier,
 	err error) {
+	if d == nil || slices.Contains(beside, nil) {
+		return nil, &genome.OptionError{Err: errNoDevice}
+	}
 	if err := o.complete(db.Options.Sketch); err != nil {
-		return nil, err
+		return nil, &genome.OptionError{Err: err}
 	}
 	c = &Classifier{db: db, o: o}
 	devices := append([]*device.Device{d}, beside...)
@@ -172,8 +175,9 @@ func (c *Classifier) blockBytes(devices []*device.Device) (int, error) {
 	const whole = 1 << 20 // lest the least that is told is rounded down
 	least := (database + leastBlock*batchShare*workers + whole - 1) / whole * whole
 	if c.o.Memory < least {
-		return 0, fmt.Errorf("memory of %s: want %s or more: the database takes %s, and batches on %d threads the rest",
-			device.Bytes(c.o.Memory), device.Bytes(least), device.Bytes(database), workers)
+		return 0, &genome.OptionError{Err: fmt.Errorf(
+			"memory of %s: want %s or more: the database takes %s, and batches on %d threads the rest",
+			device.Bytes(c.o.Memory), device.Bytes(least), device.Bytes(database), workers)}
 	}
 	return int(min(mostBlock, (c.o.Memory-database)/(batchShare*workers))), nil
 }

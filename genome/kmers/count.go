@@ -62,15 +62,20 @@ type Summary struct {
 	Stats
 }
 
+var errNoDevice = errors.New("kmers: no device (see device.Open)")
+
 // complete checks the options.
 func (o *Options) complete(devices []*device.Device) error {
+	if slices.Contains(devices, nil) {
+		return &genome.OptionError{Err: errNoDevice}
+	}
 	if o.K < 1 || o.K > MaxK {
-		return fmt.Errorf("k-mers of %d letters: want 1 to %d", o.K, MaxK)
+		return &genome.OptionError{Err: fmt.Errorf("k-mers of %d letters: want 1 to %d", o.K, MaxK)}
 	}
 	least := leastMemory * int64(len(devices))
 	if o.MaxMemory < 0 || o.MaxMemory > 0 && o.MaxMemory < least {
-		return fmt.Errorf("memory of %s: want %s or more, or 0 for half of what is free", device.Bytes(o.MaxMemory),
-			device.Bytes(least))
+		return &genome.OptionError{Err: fmt.Errorf("memory of %s: want %s or more, or 0 for half of what is free",
+			device.Bytes(o.MaxMemory), device.Bytes(least))}
 	}
 	room := int64(0) // of GPUs; CPU devices have one memory
 	for _, d := range devices {
@@ -131,7 +136,7 @@ type job struct {
 // 1.5 bytes for each k-mer, and then 12 bytes, or 20 if k-mers have more than 32 letters, for each k-mer that comes Min
 // times.
 //
-// Errors: *genome.InputError; errors of the devices and of temporary files; the context's error.
+// Errors: *genome.OptionError; *genome.InputError; errors of the devices and of temporary files; the context's error.
 func Count(ctx context.Context, d *device.Device, inputs []string, o Options, out string) (s Summary, err error) {
 	j := &job{ctx: ctx, devices: append([]*device.Device{d}, o.Beside...), o: o}
 	if err := j.o.complete(j.devices); err != nil {

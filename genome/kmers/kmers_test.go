@@ -669,9 +669,13 @@ func TestDamagedFile(t *testing.T) {
 		t.Errorf("there are %v, %v", files, err)
 	}
 	for _, o := range []Options{{}, {K: 65}, {K: -1}, {K: 21, MaxMemory: 1000}, {K: 21, MaxMemory: -1}} {
-		if _, err := Count(t.Context(), d, []string{in}, o, out); err == nil {
-			t.Errorf("%+v was taken", o)
+		if _, err := Count(t.Context(), d, []string{in}, o, out); !errors.As(err, new(*genome.OptionError)) {
+			t.Errorf("%+v was taken: %v", o, err)
 		}
+	}
+	_, err = Count(t.Context(), nil, []string{in}, Options{K: 21}, out)
+	if _, made := NewTable(nil, TableOptions{K: 21}); err == nil || made == nil {
+		t.Errorf("without a device: %v, %v", err, made)
 	}
 }
 

@@ -29,6 +29,9 @@ type Table struct {
 // NewTable makes an empty table. The caller closes it. Errors: options out of range; *device.OutOfMemoryError; what
 // device.Compile returns.
 func NewTable(d *device.Device, o TableOptions) (*Table, error) {
+	if d == nil {
+		return nil, errNoDevice
+	}
 	if o.K < 1 || o.K > wordK {
 		return nil, fmt.Errorf("packed k-mers of %d letters: want 1 to %d", o.K, wordK)
 	}
