@@ -17,13 +17,39 @@ import (
 	"github.com/warpmap/warpmap/table/snapshot"
 )
 
-// scarceCache is a cache with so much room that no pair goes out, so that it holds what a map does.
-func scarceCache(d *device.Device, m *cache.Cache[uint32, uint32], o cache.Options) (s scarce) {
-	pairs := func(m *cache.Cache[uint32, uint32]) (held, error) {
+// long is a value that lies apart from its key: a number, three times over.
+type long [3]uint32
+
+func longs(numbers []uint32) []long {
+	out := make([]long, len(numbers))
+	for i, n := range numbers {
+		out[i] = long{n, n, n}
+	}
+	return out
+}
+
+// numbers are those that longs were made of. A torn one gives a number that no value has.
+func numbers(longs []long) []uint32 {
+	out := make([]uint32, len(longs))
+	for i, x := range longs {
+		if out[i] = x[0]; x != (long{x[0], x[0], x[0]}) {
+			out[i] = ^uint32(0)
+		}
+	}
+	return out
+}
+
+func same(numbers []uint32) []uint32 { return numbers }
+
+// scarceCache is a cache with so much room that no pair goes out, so that it holds what a map does. of makes values of
+// numbers, and to numbers of values.
+func scarceCache[V any](d *device.Device, m *cache.Cache[uint32, V], o cache.Options, of func([]uint32) []V,
+	to func([]V) []uint32) (s scarce) {
+	pairs := func(m *cache.Cache[uint32, V]) (held, error) {
 		return pairsOf(func(do func(k, v []uint32) error) error {
 			k, v, err := m.All()
 			if err == nil {
-				err = do(k, v)
+				err = do(k, to(v))
 			}
 			return err
 		})
@@ -37,12 +63,13 @@ func scarceCache(d *device.Device, m *cache.Cache[uint32, uint32], o cache.Optio
 			}
 		}
 	}
-	find := func(find func(keys, values []uint32, found []bool) error) func(h held) error {
+	find := func(find func(keys []uint32, values []V, found []bool) error) func(h held) error {
 		return func(h held) error {
-			got, found := make([]uint32, len(keys)), make([]bool, len(keys))
-			if err := find(keys, got, found); err != nil {
+			in, found := make([]V, len(keys)), make([]bool, len(keys))
+			if err := find(keys, in, found); err != nil {
 				return err
 			}
+			got := to(in)
 			for i, k := range keys {
 				if want, there := h[k]; found[i] != there || there && got[i] != want[0] {
 					return fmt.Errorf("key %#x: found %t with %d, want %v", k, found[i], got[i], want)
@@ -56,7 +83,7 @@ func scarceCache(d *device.Device, m *cache.Cache[uint32, uint32], o cache.Optio
 		ops[i] = []table.Op{table.OpInsert, table.OpInsertNew, table.OpDelete}[i%3]
 	}
 	twice := append(slices.Clone(keys), keys...)
-	return scarce{check: m.Check, close: m.Close, all: all, ops: []scarceOp{
+	s = scarce{check: m.Check, close: m.Close, all: all, ops: []scarceOp{
 		{"All", func(h held) error { got, err := all(); return told(err, got, h, held.equal) }},
 		{"Len", func(h held) error { n, err := m.Len(); return told(err, n, len(h), is) }},
 		{"Stats", func(h held) error { s, err := m.Stats(); return told(err, s.Len, len(h), is) }},
@@ -65,14 +92,16 @@ func scarceCache(d *device.Device, m *cache.Cache[uint32, uint32], o cache.Optio
 			got, err := pairsOf(func(do func(k, v []uint32) error) error {
 				k, v, _, err := m.Export(0)
 				if err == nil {
-					err = do(k, v)
+					err = do(k, to(v))
 				}
 				return err
 			})
 			return told(err, got, h, held.equal)
 		}},
 		{"Chunks", func(h held) error {
-			got, err := pairsOf(func(do func(k, v []uint32) error) error { return m.Chunks(context.Background(), do) })
+			got, err := pairsOf(func(do func(k, v []uint32) error) error {
+				return m.Chunks(context.Background(), func(k []uint32, v []V) error { return do(k, to(v)) })
+			})
 			return told(err, got, h, held.equal)
 		}},
 		{"Clear", func(h held) error {
@@ -82,18 +111,20 @@ func scarceCache(d *device.Device, m *cache.Cache[uint32, uint32], o cache.Optio
 			}
 			return err
 		}},
-		{"Insert", func(h held) error { return in(len(keys), m.Insert(keys, values), replace(h, false)) }},
+		{"Insert", func(h held) error { return in(len(keys), m.Insert(keys, of(values)), replace(h, false)) }},
 		{"InsertOn", func(h held) error {
-			return onDevices(d, [][]uint32{keys, values}, func(on []device.Slice[uint32]) error {
-				return in(len(keys), m.InsertOn(nil, on[0], on[1]), replace(h, false))
+			return onDevices(d, [][]uint32{keys}, func(k []device.Slice[uint32]) error {
+				return onDevices(d, [][]V{of(values)}, func(v []device.Slice[V]) error {
+					return in(len(keys), m.InsertOn(nil, k[0], v[0]), replace(h, false))
+				})
 			})
 		}},
 		{"InsertOut", func(h held) error {
-			out, _, _, err := m.InsertOut(keys, values, nil)
+			out, _, _, err := m.InsertOut(keys, of(values), nil)
 			return told(in(len(keys), err, replace(h, false)), len(out), 0, is)
 		}},
 		{"FindOrInsert", func(h held) error {
-			_, err := m.FindOrInsert(keys, values, make([]uint32, len(keys)), nil)
+			_, err := m.FindOrInsert(keys, of(values), make([]V, len(keys)), nil)
 			return in(len(keys), err, replace(h, true))
 		}},
 		{"Find", find(m.Find)},
@@ -109,7 +140,7 @@ func scarceCache(d *device.Device, m *cache.Cache[uint32, uint32], o cache.Optio
 			return told(err, n, was-len(h), is)
 		}},
 		{"Update", func(h held) error {
-			return in(len(twice), m.Update(twice, append(slices.Clone(values), values...), table.Add), func(i int) {
+			return in(len(twice), m.Update(twice, of(append(slices.Clone(values), values...)), table.Add), func(i int) {
 				k, sum := twice[i], values[i%len(values)]
 				if was := h[k]; was != nil {
 					sum += was[0]
@@ -118,7 +149,7 @@ func scarceCache(d *device.Device, m *cache.Cache[uint32, uint32], o cache.Optio
 			})
 		}},
 		{"Mixed", func(h held) error {
-			return in(len(keys), m.Mixed(ops, keys, values, nil, nil), func(i int) {
+			return in(len(keys), m.Mixed(ops, keys, of(values), nil, nil), func(i int) {
 				if ops[i] == table.OpDelete {
 					delete(h, keys[i])
 				} else {
@@ -128,12 +159,16 @@ func scarceCache(d *device.Device, m *cache.Cache[uint32, uint32], o cache.Optio
 		}},
 	}, more: []scarceOp{
 		{"Save and Load", func(h held) error {
-			make := func() (*cache.Cache[uint32, uint32], error) { return warpmap.NewCache[uint32, uint32](d, o) }
-			return closing(make, func(other *cache.Cache[uint32, uint32]) error {
+			make := func() (*cache.Cache[uint32, V], error) { return warpmap.NewCache[uint32, V](d, o) }
+			return closing(make, func(other *cache.Cache[uint32, V]) error {
 				return saving(snapshot.Cache(m), snapshot.Cache(other), other.Len, func() (held, error) { return pairs(other) })(h)
 			})
 		}},
 	}}
+	if o.HostValues { // such values are no numbers, which Update adds up
+		s.ops = slices.DeleteFunc(s.ops, func(op scarceOp) bool { return op.name == "Update" })
+	}
+	return s
 }
 
 // eachCache runs a test with caches that are half filled, on each device that has caches.
@@ -141,27 +176,38 @@ func eachCache(t *testing.T, run func(t *testing.T, name string, make makesScarc
 	for _, name := range []string{"cpu", "cuda:0"} {
 		t.Run(name, func(t *testing.T) {
 			d := open(t, name)
-			for _, o := range testenv.Some([]cache.Options{{}, {Policy: cache.Aged, TimeToLive: time.Hour}}, 1) {
+			for _, o := range testenv.Some([]cache.Options{{}, {Policy: cache.LFU, HostValues: true},
+				{Policy: cache.Aged, TimeToLive: time.Hour}}, 2) {
 				o.Seed, o.Capacity = 3, 60*scarceBatch
-				m, err := warpmap.NewCache[uint32, uint32](d, o)
+				m, err := warpmap.NewCache[uint32, long](d, o)
 				if errors.Is(err, errors.ErrUnsupported) {
 					t.Skip(err)
 				}
 				must(t, errors.Join(err, m.Close()))
 				t.Run(o.Policy.String(), func(t *testing.T) {
 					run(t, name, func(d *device.Device) (s scarce, h held, err error) {
-						m, err := warpmap.NewCache[uint32, uint32](d, o)
-						if err != nil {
-							return s, nil, err
+						if o.HostValues {
+							return filledCache(d, o, longs, numbers)
 						}
-						s = scarceCache(d, m, o)
-						h, err = fill(s, m.Insert, func(keys []uint32) error { _, err := m.Delete(keys, nil); return err })
-						return s, h, err
+						return filledCache(d, o, same, same)
 					})
 				})
 			}
 		})
 	}
+}
+
+// filledCache makes a cache, and fills half of it.
+func filledCache[V any](d *device.Device, o cache.Options, of func([]uint32) []V, to func([]V) []uint32) (s scarce,
+	h held, err error) {
+	m, err := warpmap.NewCache[uint32, V](d, o)
+	if err != nil {
+		return s, nil, err
+	}
+	s = scarceCache(d, m, o, of, to)
+	h, err = fill(s, func(keys, values []uint32) error { return m.Insert(keys, of(values)) },
+		func(keys []uint32) error { _, err := m.Delete(keys, nil); return err })
+	return s, h, err
 }
 
 // Each allocation of a cache's operations fails in turn: see TestEachAllocationFails.

@@ -124,8 +124,8 @@ func pairsOf(get func(do func(keys, values []uint32) error) error) (held, error)
 	return h, err
 }
 
-func onDevices(d *device.Device, columns [][]uint32, do func(on []device.Slice[uint32]) error) (err error) {
-	var on []device.Slice[uint32]
+func onDevices[T any](d *device.Device, columns [][]T, do func(on []device.Slice[T]) error) (err error) {
+	var on []device.Slice[T]
 	for _, x := range columns {
 		s, wrong := device.From(d, x)
 		if wrong != nil {

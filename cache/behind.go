@@ -264,7 +264,7 @@ func (t *Tiered[K, V]) told() error {
 // waiting; context.Cause(ctx).
 func (t *Tiered[K, V]) Flush(ctx context.Context) error {
 	if t.behind == nil {
-		return nil
+		return t.made()
 	}
 	if err := t.write(ctx, false); err != nil {
 		return err

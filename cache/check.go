@@ -11,7 +11,7 @@ import (
 // Check downloads the cache and checks the invariants that the package's comment lists. It is slow: use it in tests,
 // or if you suspect a fault.
 func (h *handle) Check() error {
-	c := h.core
+	c := h.made()
 	return c.frame.Inspect(c.look, func() device.Slice[byte] { return c.mem }, c.checkImage)
 }
 

@@ -75,6 +75,20 @@ type core struct {
 // compiled with every method that it embeds.
 type handle struct{ core *core }
 
+// made is the cache, or one whose operations are errors, if New has not made it.
+func (h *handle) made() *core {
+	if h.core == nil {
+		return unmade
+	}
+	return h.core
+}
+
+var unmade = func() *core {
+	c := &core{since: func() time.Duration { return 0 }}
+	c.frame.Unmade(family, "a Cache that New has not made")
+	return c
+}()
+
 func newCore(d *device.Device, cfg config, o Options) (*core, error) {
 	c := &core{cfg: cfg, opts: o}
 	return frame.Made(c, c.frame.Open(family, d, c.begin, c.free))

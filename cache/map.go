@@ -116,7 +116,7 @@ func (m *Cache[K, V]) Insert(keys []K, values []V) error { return m.InsertScored
 // new score; a new pair with a score below all others of its bucket does not go in. Errors: also scores in a cache with
 // another policy.
 func (m *Cache[K, V]) InsertScored(keys []K, values []V, scores []uint32) error {
-	c := m.core
+	c := m.made()
 	if err := c.checkBatch(len(keys), len(values), frame.OptionalLen(scores)); err != nil {
 		return err
 	}
@@ -126,8 +126,11 @@ func (m *Cache[K, V]) InsertScored(keys []K, values []V, scores []uint32) error 
 // InsertFor does what Insert does, in a cache with Options.Lives, and says how long each pair is to be there. A life
 // of 0 is the TimeToLive of the options. Errors: also lives below 0, and a cache without Lives.
 func (m *Cache[K, V]) InsertFor(keys []K, values []V, lives []time.Duration) error {
-	c := m.core
+	c := m.made()
 	if err := c.checkBatch(len(keys), len(values), -1); err != nil {
+		return err
+	}
+	if err := c.frame.Usable(); err != nil {
 		return err
 	}
 	ticks, err := c.ticksOf(len(keys), lives)
@@ -139,7 +142,7 @@ func (m *Cache[K, V]) InsertFor(keys []K, values []V, lives []time.Duration) err
 
 // Sweep removes the pairs whose time has ended, and returns how many. Look-ups do not find them anyway, and inserts
 // take their slots. But Len counts them until then. Cost: the heads of all buckets are read, and the times.
-func (h *handle) Sweep() (int, error) { return h.core.sweepNow(h.core.time) }
+func (h *handle) Sweep() (int, error) { return h.made().sweepNow(h.made().time) }
 
 // InsertOn does what Insert does, with device slices. It queues its work and returns.
 func (m *Cache[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
@@ -162,8 +165,8 @@ type Out[K, V any] struct {
 // also an out that is too short, or that has some columns and lacks Keys or Count.
 func (m *Cache[K, V]) InsertOutOn(st *device.Stream, keys device.Slice[K], values device.Slice[V],
 	scores device.Slice[uint32], out Out[K, V]) error {
-	c := m.core
-	if err := c.frame.Family.CheckNamedOn("values scores", c.frame.Device, st, keys, m.given(values),
+	c := m.made()
+	if err := c.frame.CheckOn("values scores", st, keys, m.given(values),
 		frame.Optional(scores)); err != nil {
 		return err
 	}
@@ -175,7 +178,7 @@ func (m *Cache[K, V]) InsertOutOn(st *device.Stream, keys device.Slice[K], value
 
 // given is the values of a batch; a cache of keys alone has none.
 func (m *Cache[K, V]) given(values device.Slice[V]) frame.DeviceSlice {
-	if m.core.cfg.valueBytes == 0 {
+	if m.made().cfg.valueBytes == 0 {
 		return frame.Optional(device.Slice[V]{})
 	}
 	return values
@@ -186,10 +189,10 @@ func (m *Cache[K, V]) given(values device.Slice[V]) frame.DeviceSlice {
 // of these parts, what went out until then is given with it.
 func (m *Cache[K, V]) InsertOut(keys []K, values []V, scores []uint32) (outKeys []K, outValues []V,
 	outScores []uint32, err error) {
-	c := m.core
+	c := m.made()
 	err = c.checkBatch(len(keys), len(values), frame.OptionalLen(scores))
 	if err == nil {
-		err = c.frame.Locked(func() error { return nil }) // which a closed cache refuses
+		err = c.frame.Usable() // which a closed cache refuses
 	}
 	if err != nil || len(keys) == 0 {
 		return nil, nil, nil, err
@@ -221,11 +224,11 @@ func (m *Cache[K, V]) InsertOut(keys []K, values []V, scores []uint32) (outKeys 
 // counts as used. Cost a key: a read of the 64 bytes that its bucket begins with, and, if it is there, of its word,
 // and of its value where that lies apart; and a write of its score, if that changes.
 func (m *Cache[K, V]) Find(keys []K, values []V, found []bool) error {
-	if err := m.core.keep(family.CheckNamed("values found", len(keys), frame.OptionalLen(values),
+	if err := m.made().keep(family.CheckNamed("values found", len(keys), frame.OptionalLen(values),
 		frame.OptionalLen(found))); err != nil {
 		return err
 	}
-	return frame.Find(&m.core.frame, keys, values, found, m.core.finding(0))
+	return frame.Find(&m.made().frame, keys, values, found, m.made().finding(0))
 }
 
 // FindOn does what Find does, with device slices. It queues its work and returns. Errors: also device.ErrCapturing on a
@@ -235,61 +238,61 @@ func (m *Cache[K, V]) Find(keys []K, values []V, found []bool) error {
 // alone.
 func (m *Cache[K, V]) FindOn(st *device.Stream, keys device.Slice[K], values device.Slice[V],
 	found device.Slice[bool]) error {
-	if err := m.core.keep(family.CheckNamedOn("values found", m.core.frame.Device, st, keys, frame.Optional(values),
+	if err := m.made().keep(m.made().frame.CheckOn("values found", st, keys, frame.Optional(values),
 		frame.Optional(found))); err != nil {
 		return err
 	}
-	return frame.FindOn(&m.core.frame, st, keys, values, found, m.core.finding(0))
+	return frame.FindOn(&m.made().frame, st, keys, values, found, m.made().finding(0))
 }
 
 // FindQuiet does what Find does, but what it finds does not count as used.
 func (m *Cache[K, V]) FindQuiet(keys []K, values []V, found []bool) error {
-	return frame.Find(&m.core.frame, keys, values, found, m.core.finding(1))
+	return frame.Find(&m.made().frame, keys, values, found, m.made().finding(1))
 }
 
 // FindQuietOn does what FindQuiet does, with device slices. It queues its work and returns. See FindOn.
 func (m *Cache[K, V]) FindQuietOn(st *device.Stream, keys device.Slice[K], values device.Slice[V],
 	found device.Slice[bool]) error {
-	return frame.FindOn(&m.core.frame, st, keys, values, found, m.core.finding(1))
+	return frame.FindOn(&m.made().frame, st, keys, values, found, m.made().finding(1))
 }
 
 // Delete removes keys. deleted[i] tells whether position i removed one; deleted may be nil. If a batch holds a key
 // several times, exactly one position removes it. Delete returns how many it removed, and 0 after an error, though
 // some keys may be removed.
 func (m *Cache[K, V]) Delete(keys []K, deleted []bool) (int, error) {
-	return frame.Delete(&m.core.frame, keys, deleted, m.core.erase)
+	return frame.Delete(&m.made().frame, keys, deleted, m.made().erase)
 }
 
 // DeleteOn does what Delete does, with device slices, and returns no count. It queues its work and returns.
 func (m *Cache[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
-	return frame.DeleteOn(&m.core.frame, st, keys, deleted, m.core.erase)
+	return frame.DeleteOn(&m.made().frame, st, keys, deleted, m.made().erase)
 }
 
 // All exports every pair, in no order, and sweeps before. It waits for what is queued.
 func (m *Cache[K, V]) All() ([]K, []V, error) {
-	if m.core.cfg.expires {
+	if m.made().cfg.expires {
 		if _, err := m.Sweep(); err != nil {
 			return nil, nil, err
 		}
 	}
-	return frame.All[K, V](&m.core.frame, m.core.cfg.valueBytes == 0, m.core.exporting)
+	return frame.All[K, V](&m.made().frame, m.made().cfg.valueBytes == 0, m.made().exporting)
 }
 
 // Chunks gives every pair to do, in chunks, as Chunks of table.Map does, and sweeps before. Look-ups meanwhile are
 // allowed.
 func (m *Cache[K, V]) Chunks(ctx context.Context, do func(keys []K, values []V) error) error {
-	if m.core.cfg.expires {
+	if m.made().cfg.expires {
 		if _, err := m.Sweep(); err != nil {
 			return err
 		}
 	}
-	return frame.Chunks(ctx, &m.core.frame, m.core.exporting, do)
+	return frame.Chunks(ctx, &m.made().frame, m.made().exporting, do)
 }
 
 // Export gives every pair with a score of least or more, and its score, in no order, and sweeps before. It waits for
 // what is queued.
 func (m *Cache[K, V]) Export(least uint32) (keys []K, values []V, scores []uint32, err error) {
-	c := m.core
+	c := m.made()
 	do := c.frame.Alone // it counts in the cache's counters
 	if c.cfg.expires {
 		do = c.frame.Writing
@@ -344,5 +347,5 @@ type Stats struct {
 
 // String tells the policy and the size.
 func (h *handle) String() string {
-	return fmt.Sprintf("%v cache of %d pairs", h.core.cfg.policy, h.core.slots())
+	return fmt.Sprintf("%v cache of %d pairs", h.made().cfg.policy, h.made().slots())
 }

@@ -18,7 +18,7 @@ func _[K, V any](m *Cache[K, V]) table.Mixed[K, V] { return m }
 // score 0, and the outcome of one that is refused is NoRoom, which is no error. Cost an operation: that of Find,
 // Insert or Delete, and the fences that keep a look-up from seeing half of a change.
 func (m *Cache[K, V]) Mixed(ops []table.Op, keys []K, values, results []V, status []table.Status) error {
-	c := m.core
+	c := m.made()
 	if err := c.noScore("Mixed"); err != nil {
 		return err
 	}
@@ -31,7 +31,7 @@ func (m *Cache[K, V]) Mixed(ops []table.Op, keys []K, values, results []V, statu
 // MixedOn does what Mixed does, with device slices. It queues its work and returns.
 func (m *Cache[K, V]) MixedOn(st *device.Stream, ops device.Slice[table.Op], keys device.Slice[K], values,
 	results device.Slice[V], status device.Slice[table.Status]) error {
-	c := m.core
+	c := m.made()
 	if err := c.noScore("MixedOn"); err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func (m *Cache[K, V]) MixedOn(st *device.Stream, ops device.Slice[table.Op], key
 // position puts it, and the others find it, unless it went out meanwhile. In a cache that is Scored, new pairs have
 // the score 0; one that is refused gives its own value. out and values may be the same slice. Cost: that of Insert.
 func (m *Cache[K, V]) FindOrInsert(keys []K, values, out []V, added []bool) (int, error) {
-	c := m.core
+	c := m.made()
 	if err := c.noScore("FindOrInsert"); err != nil {
 		return 0, err
 	}
@@ -54,7 +54,7 @@ func (m *Cache[K, V]) FindOrInsert(keys []K, values, out []V, added []bool) (int
 // FindOrInsertOn does what FindOrInsert does, with device slices, and returns no count. It queues its work and returns.
 func (m *Cache[K, V]) FindOrInsertOn(st *device.Stream, keys device.Slice[K], values, out device.Slice[V],
 	added device.Slice[bool]) error {
-	c := m.core
+	c := m.made()
 	if err := c.noScore("FindOrInsertOn"); err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func (m *Cache[K, V]) FindOrInsertOn(st *device.Stream, keys device.Slice[K], va
 // pair goes out meanwhile: then those that come later begin anew. Cost: that of Insert; rows of one key go in one
 // after the other.
 func (m *Cache[K, V]) Update(keys []K, values []V, with table.Combine) error {
-	c := m.core
+	c := m.made()
 	if err := c.noScore("Update"); err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func (m *Cache[K, V]) Update(keys []K, values []V, with table.Combine) error {
 // UpdateOn does what Update does, with device slices. It queues its work and returns.
 func (m *Cache[K, V]) UpdateOn(st *device.Stream, keys device.Slice[K], values device.Slice[V],
 	with table.Combine) error {
-	c := m.core
+	c := m.made()
 	if err := c.noScore("UpdateOn"); err != nil {
 		return err
 	}

@@ -34,7 +34,7 @@ type Saved struct {
 
 // Saved is what a file of the cache is to say, from now on: Records then tells what pairs have left from this moment on.
 func (h *handle) Saved() Saved {
-	c := h.core
+	c := h.made()
 	tick := c.time()
 	return Saved{Policy: c.policyName(), Lives: c.cfg.expires, Time: c.now(), tick: tick}
 }
@@ -73,7 +73,10 @@ func (o Options) For(saved Saved) (Options, error) {
 // Records gives every pair to do, with its record, in chunks, as Chunks does. What pairs have left counts from when
 // Saved gave saved: it sweeps those that had ended then, so that it gives as many as a Sweep after Saved leaves.
 func (m *Cache[K, V]) Records(ctx context.Context, saved Saved, do func(keys []K, records []Record[V]) error) error {
-	c := m.core
+	c := m.made()
+	if err := c.frame.Usable(); err != nil {
+		return err
+	}
 	if n := int(unsafe.Sizeof(Record[V]{})); n != c.cfg.valueBytes+8 {
 		return fmt.Errorf("cache: a record of %d bytes, with a value of %d", n, c.cfg.valueBytes)
 	}
@@ -120,7 +123,7 @@ func (c *core) takes(from Saved) error {
 // the largest that does, and counts as 2³¹ at most. Errors: another policy; pairs that end, for a cache in which none does;
 // and as Insert.
 func (m *Cache[K, V]) Restore(keys []K, records []Record[V], from Saved) error {
-	c := m.core
+	c := m.made()
 	if err := c.frame.Family.CheckNamed("records", len(keys), len(records)); err != nil {
 		return err
 	}

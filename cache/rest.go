@@ -129,7 +129,7 @@ func (c *core) outMemory(n int) (device.Slice[byte], error) {
 // insertOut puts one part of a batch, and tells what went out.
 func (m *Cache[K, V]) insertOut(mem device.Slice[byte], keys []K, values []V, scores []uint32,
 	tell func([]K, []V, []uint32)) error {
-	c, n := m.core, len(keys)
+	c, n := m.made(), len(keys)
 	half := rowBytes(c.cfg, int64(n))
 	k, v, s := rowsIn[K, V](c.cfg, mem, n)
 	var out Out[K, V]
@@ -166,14 +166,14 @@ func (m *Cache[K, V]) insertOut(mem device.Slice[byte], keys []K, values []V, sc
 func (handle) Family() table.Family { return family }
 
 // Len counts the pairs. It waits for what is queued.
-func (h *handle) Len() (int, error) { return h.core.frame.Count(h.core.look) }
+func (h *handle) Len() (int, error) { return h.made().frame.Count(h.made().look) }
 
 // Clear empties the cache, and sets its clock and its counts to 0. It queues the work.
-func (h *handle) Clear() error { return h.core.frame.Writing(nil, h.core.empty) }
+func (h *handle) Clear() error { return h.made().frame.Writing(nil, h.made().empty) }
 
 // Stats measures the cache. Cost: the heads of all buckets are read.
 func (h *handle) Stats() (s Stats, err error) {
-	c := h.core
+	c := h.made()
 	err = c.frame.Alone(nil, func(st *device.Stream) error {
 		if _, err := c.each(st, c.kernel.measure, slotsParams{N: c.t.Count}); err != nil {
 			return err
@@ -195,4 +195,4 @@ func (h *handle) Stats() (s Stats, err error) {
 }
 
 // Close frees the cache's memory. A second call does nothing.
-func (h *handle) Close() error { return h.core.frame.Close() }
+func (h *handle) Close() error { return h.made().frame.Close() }

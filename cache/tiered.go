@@ -86,6 +86,13 @@ func NewTiered[K, V any](c *Cache[K, V], source Source[K, V]) (*Tiered[K, V], er
 		landed: landings{keys: map[uint64]uint64{}}}, nil
 }
 
+func (t *Tiered[K, V]) made() error {
+	if t.Cache == nil {
+		return errors.New("cache: a Tiered that NewTiered has not made")
+	}
+	return nil
+}
+
 // bitsOf is a key as a map's: equality is of bits.
 func bitsOf[K any](k K) uint64 {
 	if unsafe.Sizeof(k) == 4 {
@@ -98,10 +105,13 @@ func bitsOf[K any](k K) uint64 {
 // cache, and for what that lacks, a call of Fetch and an insert. Errors: those of the cache and of Fetch;
 // context.Cause(ctx).
 func (t *Tiered[K, V]) Get(ctx context.Context, keys []K, values []V, found []bool) error {
+	if err := t.made(); err != nil {
+		return err
+	}
 	if found == nil {
 		found = make([]bool, len(keys))
 	}
-	if err := t.Cache.core.frame.Family.CheckNamed("values found", len(keys), len(values), len(found)); err != nil {
+	if err := t.Cache.made().frame.Family.CheckNamed("values found", len(keys), len(values), len(found)); err != nil {
 		return err
 	}
 	t.mu.Lock()
@@ -250,10 +260,13 @@ func (t *Tiered[K, V]) fetch(ctx context.Context, own []*flight[V], keys []K) (e
 // one that writes behind, as they were before; those of the cache; a source without Store; a key that is there twice;
 // table.ErrClosed behind Close.
 func (t *Tiered[K, V]) Put(ctx context.Context, keys []K, values []V) (err error) {
+	if err := t.made(); err != nil {
+		return err
+	}
 	if t.source.Store == nil {
 		return errors.New("cache: Put to a source that has no Store")
 	}
-	if err := t.Cache.core.frame.Family.CheckNamed("values", len(keys), len(values)); err != nil {
+	if err := t.Cache.made().frame.Family.CheckNamed("values", len(keys), len(values)); err != nil {
 		return err
 	}
 	seen := make(map[uint64]bool, len(keys))

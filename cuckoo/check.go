@@ -13,7 +13,7 @@ import (
 // Check downloads the filter and tests its invariants, which the package's comment lists. It is slow: use it in tests,
 // or if you suspect a fault.
 func (h *handle) Check() error {
-	f := h.filter
+	f := h.made()
 	return f.frame.Alone(nil, func(st *device.Stream) error { // so that what is measured is what is downloaded
 		s, err := f.sum(st)
 		if err != nil {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"sync/atomic"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/frame"
@@ -22,7 +21,6 @@ type filter struct {
 	cfg      config
 	geometry geometry
 	opts     Options
-	number   uint64 // filters are locked in the order of their numbers
 	kernel   struct {
 		insert, erase, contains device.Kernel[batchParams]
 		stats                   device.Kernel[statsParams]
@@ -40,8 +38,6 @@ type filter struct {
 
 // counters are what an insert or a merge counts.
 type counters struct{ Failed uint64 }
-
-var filters atomic.Uint64
 
 // complete checks the options, and finds the width of tags where it is not given, and the geometry.
 func (o *Options) complete(c *config) (geometry, error) {
@@ -101,7 +97,7 @@ func (o *Options) within(c *config) (geometry, error) {
 
 // open makes a filter of that geometry; options and config are complete.
 func open[K any](d *device.Device, o Options, c config, g geometry) (*Filter[K], error) {
-	f := &filter{cfg: c, geometry: g, opts: o, number: filters.Add(1)}
+	f := &filter{cfg: c, geometry: g, opts: o}
 	return frame.Made(&Filter[K]{handle{f}}, f.frame.Open(family, d, f.begin, f.free))
 }
 

@@ -36,6 +36,20 @@ func _[K any](f *Filter[K]) table.Filter[K] { return f }
 // handle is what users hold of a filter: see warpcore's filterHandle.
 type handle struct{ filter *filter }
 
+// made is the filter, or one whose operations are errors, if New has not made it.
+func (h *handle) made() *filter {
+	if h.filter == nil {
+		return unmade
+	}
+	return h.filter
+}
+
+var unmade = func() *filter {
+	f := &filter{}
+	f.frame.Unmade(family, "a Filter that New has not made")
+	return f
+}()
+
 // New makes an empty filter on the device, for Capacity keys or with Bytes of memory: see Options.
 //
 // Errors: K of another width, or with pointers or padding; options out of range, or a rate below 0.00044, which the
@@ -65,28 +79,28 @@ func New[K any](d *device.Device, o Options) (*Filter[K], error) {
 // lost. Each position stands for itself: of equal keys some may be in. The filter takes as many keys as it was made
 // for, unless many of them are equal: one key has room 14, 20 or 30 times, by the width of tags.
 func (f *Filter[K]) Insert(keys []K) error {
-	column, x := frame.In(keys), f.filter.insertion()
+	column, x := frame.In(keys), f.made().insertion()
 	put := func(st *device.Stream, n int64, addr []uint64) (refused []int, why, err error) {
 		return x.Put(st, frame.Rows{Keys: addr[0], N: n})
 	}
-	return frame.InsertColumns(&f.filter.frame, column, []frame.Column{column}, put, x)
+	return frame.InsertColumns(&f.made().frame, column, []frame.Column{column}, put, x)
 }
 
 // InsertOn does what Insert does, with slices on the device. It waits for the stream, for only the end of a batch tells
 // whether all keys found room.
 func (f *Filter[K]) InsertOn(st *device.Stream, keys device.Slice[K]) error {
-	return frame.InsertOn(&f.filter.frame, st, keys, frame.NoValues(), device.Slice[bool]{}, f.filter.insertion())
+	return frame.InsertOn(&f.made().frame, st, keys, frame.NoValues(), device.Slice[bool]{}, f.made().insertion())
 }
 
 // Contains tells for each key whether it may be in: see table.Filter. For each key it reads one bucket of up to 32
 // bytes, and for one key in nine, at a load of 0.95, a second.
 func (f *Filter[K]) Contains(keys []K, found []bool) error {
-	return frame.Find[K, byte](&f.filter.frame, keys, nil, found, f.filter.contains)
+	return frame.Find[K, byte](&f.made().frame, keys, nil, found, f.made().contains)
 }
 
 // ContainsOn does what Contains does, with slices on the device. It queues its work and returns.
 func (f *Filter[K]) ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error {
-	return frame.FindOn(&f.filter.frame, st, keys, device.Slice[byte]{}, found, f.filter.contains)
+	return frame.FindOn(&f.made().frame, st, keys, device.Slice[byte]{}, found, f.made().contains)
 }
 
 // Delete takes keys out, each once. deleted[i] tells whether position i took one out; deleted may be nil. If a batch
@@ -96,13 +110,13 @@ func (f *Filter[K]) ContainsOn(st *device.Stream, keys device.Slice[K], found de
 // Take out only what was put in. A key that was never in, but that the filter says is in, has its tag in common with
 // another key. To delete it takes that one's tag out, and then the filter may say that the other is not in.
 func (f *Filter[K]) Delete(keys []K, deleted []bool) (int, error) {
-	return frame.Delete(&f.filter.frame, keys, deleted, f.filter.erase)
+	return frame.Delete(&f.made().frame, keys, deleted, f.made().erase)
 }
 
 // DeleteOn does what Delete does, with slices on the device. It queues its work and returns. Without deleted, large
 // batches are brought in order, as inserts are.
 func (f *Filter[K]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
-	return frame.DeleteOn(&f.filter.frame, st, keys, deleted, f.filter.erase)
+	return frame.DeleteOn(&f.made().frame, st, keys, deleted, f.made().erase)
 }
 
 // Larger makes an empty filter on the same device with times as much room, which must be a power of two. It has this
@@ -113,7 +127,10 @@ func (f *Filter[K]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted de
 // Errors: times that are no power of two from 2 on, or so many that more than one absent key in four might be told to
 // be in; table.ErrClosed; those of New.
 func (f *Filter[K]) Larger(times int) (*Filter[K], error) {
-	x := f.filter
+	x := f.made()
+	if err := x.frame.Usable(); err != nil {
+		return nil, err
+	}
 	if times < 2 || times&(times-1) != 0 {
 		return nil, fmt.Errorf("cuckoo: a filter that is %d times larger (want a power of two, 2 or more)", times)
 	}
@@ -121,9 +138,6 @@ func (f *Filter[K]) Larger(times int) (*Filter[K], error) {
 	if g.spent += bits.Len(uint(times)) - 1; g.spent >= x.cfg.tag || x.cfg.worstRate(g.spent) > mostRate {
 		return nil, fmt.Errorf("cuckoo: a filter that is %d times larger errs for more than one absent key in four: "+
 			"put the keys into a new filter", times<<x.geometry.spent)
-	}
-	if err := x.frame.Locked(func() error { return nil }); err != nil {
-		return nil, err
 	}
 	return open[K](x.frame.Device, x.opts, x.cfg, g)
 }
@@ -136,10 +150,14 @@ func (f *Filter[K]) Larger(times int) (*Filter[K], error) {
 // Errors: filters that differ, that lie on two devices, or that are the same; *device.OutOfMemoryError; not enough
 // room, and then this filter is as it was before.
 func (f *Filter[K]) Merge(other *Filter[K]) error {
+	x := f.made()
+	if err := x.frame.Usable(); err != nil {
+		return err
+	}
 	if other == nil || other.filter == nil {
 		return errors.New("cuckoo: Merge with no filter")
 	}
-	x, o := f.filter, other.filter
+	o := other.filter
 	a, b := x.geometry, o.geometry
 	switch more := a.spent - b.spent; {
 	case x == o:
@@ -154,18 +172,7 @@ func (f *Filter[K]) Merge(other *Filter[K]) error {
 	if err := o.frame.Locked(func() error { return o.mem.On(x.frame.Device) }); err != nil {
 		return fmt.Errorf("cuckoo: Merge: %w", err)
 	}
-	st := x.frame.Device.Stream()
-	writing := func(queue func() error) error {
-		return x.frame.Writing(st, func(*device.Stream) error { return queue() })
-	}
-	reading := func(queue func() error) error {
-		return o.frame.Reading(st, func(*device.Stream) error { return queue() })
-	}
-	outer, inner := writing, reading // in the order of numbers, so that nobody waits in a circle
-	if x.number > o.number {
-		outer, inner = reading, writing
-	}
-	return outer(func() error { return inner(func() error { return x.merge(st, o) }) })
+	return x.frame.WritingFrom(&o.frame, func(st *device.Stream) error { return x.merge(st, o) })
 }
 
 // merge is Merge. The caller is in Writing, and in Reading of the other filter.
@@ -206,7 +213,7 @@ func (h *handle) Len() (int, error) {
 
 // sums reads all buckets, and waits.
 func (h *handle) sums() (s Sums, err error) {
-	f := h.filter
+	f := h.made()
 	err = f.frame.Alone(nil, func(st *device.Stream) error {
 		s, err = f.sum(st)
 		return err
@@ -218,7 +225,7 @@ func (h *handle) sums() (s Sums, err error) {
 // the tags that are in, so their ratio is the load. The rate is exact, for keys that were chosen without regard to what
 // is in the filter: the share of all pairs of a bucket and a tag that Contains finds.
 func (h *handle) Stats() (table.FilterStats, error) {
-	f := h.filter
+	f := h.made()
 	sums, err := h.sums()
 	if err != nil {
 		return table.FilterStats{}, err
@@ -238,13 +245,13 @@ func (f *filter) rate(pairs uint64) float64 {
 }
 
 // TagBits is the width of the filter's tags.
-func (h *handle) TagBits() int { return h.filter.cfg.tag }
+func (h *handle) TagBits() int { return h.made().cfg.tag }
 
 // Capacity is how many keys the filter is made for: 0.95 of its slots.
-func (h *handle) Capacity() int { return int(load * float64(h.filter.slots())) }
+func (h *handle) Capacity() int { return int(load * float64(h.made().slots())) }
 
 func (h *handle) String() string {
-	f := h.filter
+	f := h.made()
 	return fmt.Sprintf("%d windows of %d buckets with tags of %d bits, hash function %d", f.geometry.all(),
 		f.geometry.buckets, f.cfg.tag, f.cfg.hash)
 }
@@ -259,14 +266,14 @@ func (h *handle) String() string {
 //	    …cuckoo::contains<config>(p.table, key)…
 //	}
 func (f *Filter[K]) Program(name, main string) *device.Program {
-	return f.filter.cfg.program(name, main)
+	return f.made().cfg.program(name, main)
 }
 
 // Use runs a kernel of yours, which may insert or erase, in order with the filter's own operations. It calls queue with
 // the filter as kernels take it, and queue puts work on the stream. queue must not call the filter's methods, because
 // they wait for queue.
 func (f *Filter[K]) Use(st *device.Stream, queue func(Table) error) error {
-	return f.filter.frame.Using(st, 0, nil, func(*device.Stream) error { return queue(f.filter.t) })
+	return f.made().frame.Using(st, 0, nil, func(*device.Stream) error { return queue(f.made().t) })
 }
 
 // Family returns the family's name.
@@ -285,7 +292,7 @@ type form struct {
 
 // Form says where a key's tag is: see table.Filter.
 func (h *handle) Form() table.FilterForm {
-	f := h.filter
+	f := h.made()
 	text, err := json.Marshal(form{f.cfg.keyBytes, f.cfg.tag, f.geometry.windows, f.geometry.buckets, f.geometry.spent,
 		f.cfg.hash, f.t.Seed})
 	if err != nil {
@@ -334,14 +341,14 @@ const mostWords = 1 << 30
 
 // Words calls do with all words of the filter, in chunks: see table.Filter.
 func (h *handle) Words(ctx context.Context, do func(words []uint64) error) error {
-	f := h.filter
+	f := h.made()
 	return frame.Words(ctx, &f.frame, f.words(), do)
 }
 
 // SetWords copies words of another filter into this one: see table.Filter. It waits until that is done. Whatever the
 // words are, they are those of some filter.
 func (h *handle) SetWords(first int64, words []uint64) error {
-	f := h.filter
+	f := h.made()
 	return f.frame.Writing(nil, func(st *device.Stream) error {
 		all := f.words()
 		if first < 0 || first > int64(all.Len()) || int64(len(words)) > int64(all.Len())-first {
@@ -354,9 +361,9 @@ func (h *handle) SetWords(first int64, words []uint64) error {
 
 // Clear takes all keys out. It queues its work and returns.
 func (h *handle) Clear() error {
-	f := h.filter
+	f := h.made()
 	return f.frame.Writing(nil, func(st *device.Stream) error { return f.mem.Fill(st, 0) })
 }
 
 // Close frees the filter's memory. A second call does nothing.
-func (h *handle) Close() error { return h.filter.frame.Close() }
+func (h *handle) Close() error { return h.made().frame.Close() }

@@ -85,10 +85,14 @@ func takeRegions(room []*region, workers, threads int) ([]*region, error) {
 			break
 		}
 	}
-	regions.Lock()
-	regions.made -= fresh // which could not be made
-	regions.Unlock()
-	releaseRegions(taken[ready:])
+	if fresh > 0 { // which could not be made
+		regions.Lock()
+		regions.made -= fresh
+		regions.Unlock()
+	}
+	if ready < len(taken) {
+		releaseRegions(taken[ready:])
+	}
 	if ready == 0 {
 		return nil, fmt.Errorf("cpu: no memory for a worker's stacks: %w", err)
 	}

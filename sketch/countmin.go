@@ -70,7 +70,6 @@ type countMinHandle struct{ s *countMin }
 // countMin is what works in addresses and bytes under CountMin.
 type countMin struct {
 	frame    frame.Frame
-	number   uint64 // see hyperLogLog
 	form     countMinForm
 	own      device.Kernel[countMinParams]
 	tiles    device.Kernel[countMinParams]
@@ -146,7 +145,7 @@ func newCountMin[K any](d *device.Device, f countMinForm) (*CountMin[K], error) 
 		f.Seed = rand.Uint64()
 	}
 	f.Sketch, f.Hash = kindCountMin, kernel.HashMurmur
-	s := &countMin{number: numbers.Add(1), form: f}
+	s := &countMin{form: f}
 	return frame.Made(&CountMin[K]{countMinHandle{s}}, s.frame.Open(family, d, s.begin, s.free))
 }
 
@@ -229,7 +228,7 @@ func (h *countMinHandle) addText(n int, at func(i int) []byte, counts []uint64) 
 	if err != nil {
 		return err
 	}
-	if err := s.frame.Locked(func() error { return nil }); err != nil {
+	if err := s.frame.Usable(); err != nil {
 		return err
 	}
 	return hashes(s.form.Seed, n, at, func(first int, part []uint64) error {
@@ -275,9 +274,9 @@ func (h *countMinHandle) addOn(st *device.Stream, columns ...frame.DeviceSlice) 
 	}
 	counts := uint64(0)
 	if len(columns) == 1 {
-		err = family.CheckOn(s.frame.Device, st, columns[0])
+		err = s.frame.CheckOn("", st, columns[0])
 	} else {
-		err = family.CheckNamedOn("counts", s.frame.Device, st, columns[0], columns[1])
+		err = s.frame.CheckOn("counts", st, columns[0], columns[1])
 		counts = columns[1].Addr()
 	}
 	if err == nil && s.form.KeyBytes == 0 {
@@ -391,7 +390,7 @@ func (h *CountMin[K]) EstimateText(keys text.Keys, counts []uint64) error {
 
 // estimateText estimates n texts, which at gives.
 func (s *countMin) estimateText(n int, at func(i int) []byte, counts []uint64) error {
-	if err := s.frame.Locked(func() error { return nil }); err != nil {
+	if err := s.frame.Usable(); err != nil {
 		return err
 	}
 	return hashes(s.form.Seed, n, at, func(first int, part []uint64) error {
@@ -413,7 +412,7 @@ func (h *CountMin[K]) EstimateOn(st *device.Stream, keys device.Slice[K], counts
 	if err != nil {
 		return err
 	}
-	if err := family.CheckNamedOn("counts", s.frame.Device, st, keys, counts); err != nil {
+	if err := s.frame.CheckOn("counts", st, keys, counts); err != nil {
 		return err
 	}
 	if s.form.KeyBytes == 0 {
@@ -454,7 +453,7 @@ func (h *CountMin[K]) Merge(other *CountMin[K]) error {
 			"and Seed, which by default is random)", h.Form().Make, other.Form().Make)
 	}
 	if s.frame.Device == o.frame.Device {
-		return near(&s.frame, &o.frame, s.number < o.number, func(st *device.Stream) error {
+		return s.frame.WritingFrom(&o.frame, func(st *device.Stream) error {
 			return s.addWords(st, o.mem.Addr())
 		})
 	}
@@ -476,24 +475,6 @@ func (h *CountMin[K]) Merge(other *CountMin[K]) error {
 			func() error { return s.addWords(st, from.Mem.Addr()) },
 		)
 	})
-}
-
-// near runs queue as a writer of one sketch and a reader of another of the same device: what breaks off there leaves
-// the second whole. Whoever holds two takes them in the order of their numbers, so that nobody waits for another who
-// waits for him.
-func near(to, from *frame.Frame, toFirst bool, queue func(st *device.Stream) error) error {
-	st := to.Device.Stream()
-	writing := func(queue func() error) error {
-		return to.Writing(st, func(*device.Stream) error { return queue() })
-	}
-	reading := func(queue func() error) error {
-		return from.Reading(st, func(*device.Stream) error { return queue() })
-	}
-	outer, inner := writing, reading
-	if !toFirst {
-		outer, inner = reading, writing
-	}
-	return outer(func() error { return inner(func() error { return queue(st) }) })
 }
 
 // addWords adds the words of another sketch, at a device address. The caller is in Writing.

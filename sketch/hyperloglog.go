@@ -8,7 +8,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"strings"
-	"sync/atomic"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/frame"
@@ -59,8 +58,7 @@ type handle struct{ s *hyperLogLog }
 // hyperLogLog is what works in addresses and bytes under HyperLogLog.
 type hyperLogLog struct {
 	frame    frame.Frame
-	number   uint64 // sketches are locked in the order of their numbers
-	keyBytes int    // 0: text, whose hashes are keys of 8 bytes
+	keyBytes int // 0: text, whose hashes are keys of 8 bytes
 	opts     HyperLogLogOptions
 	add      device.Kernel[addParams]
 	merge    device.Kernel[mergeParams]
@@ -68,8 +66,6 @@ type hyperLogLog struct {
 
 	mem device.Slice[byte] // guarded by the frame's lock, as what it points to
 }
-
-var numbers atomic.Uint64
 
 const (
 	// ownKeys: blocks have registers of their own where there are so many keys for each, for they bring them together.
@@ -98,7 +94,7 @@ func NewHyperLogLog[K any](d *device.Device, o HyperLogLogOptions) (*HyperLogLog
 	if err != nil {
 		return nil, err
 	}
-	s := &hyperLogLog{number: numbers.Add(1), keyBytes: width, opts: o}
+	s := &hyperLogLog{keyBytes: width, opts: o}
 	return frame.Made(&HyperLogLog[K]{handle{s}}, s.frame.Open(family, d, s.begin, s.free))
 }
 
@@ -165,7 +161,7 @@ func (h *HyperLogLog[K]) AddOn(st *device.Stream, keys device.Slice[K]) error {
 		return err
 	}
 	f := &s.frame
-	if err := f.Family.CheckOn(f.Device, st, keys); err != nil {
+	if err := f.CheckOn("", st, keys); err != nil {
 		return err
 	}
 	if s.keyBytes == 0 {
@@ -189,7 +185,7 @@ func (h *HyperLogLog[K]) AddText(keys text.Keys) error {
 
 // addText adds n texts, which at gives, by their hashes.
 func (s *hyperLogLog) addText(n int, at func(i int) []byte) error {
-	if err := s.frame.Locked(func() error { return nil }); err != nil {
+	if err := s.frame.Usable(); err != nil {
 		return err
 	}
 	return hashes(s.opts.Seed, n, at, func(_ int, part []uint64) error {
@@ -249,14 +245,16 @@ func (h *HyperLogLog[K]) Merge(other *HyperLogLog[K]) error {
 	}
 	o := other.s
 	if s == o {
-		return s.frame.Locked(func() error { return nil })
+		return s.frame.Usable()
 	}
 	if h.Form() != other.Form() {
 		return fmt.Errorf("sketch: Merge of sketches of different make: %s, and %s (make both with one Precision and "+
 			"one Seed, which by default is random)", h.Form().Make, other.Form().Make)
 	}
 	if s.frame.Device == o.frame.Device {
-		return s.mergeNear(o)
+		return s.frame.WritingFrom(&o.frame, func(st *device.Stream) error {
+			return s.raise(st, o.mem.Addr(), s.registers())
+		})
 	}
 	registers, err := o.download()
 	if err != nil {
@@ -272,25 +270,6 @@ func (h *HyperLogLog[K]) Merge(other *HyperLogLog[K]) error {
 			func() error { return from.Mem.Slice(0, len(registers)).Write(st, registers) },
 			func() error { return s.raise(st, from.Mem.Addr(), s.registers()) },
 		)
-	})
-}
-
-// mergeNear is Merge of a sketch on the same device, which is only read: what breaks off there leaves it whole. Whoever
-// holds two takes them in the order of their numbers, so that nobody waits for another who waits for him.
-func (s *hyperLogLog) mergeNear(o *hyperLogLog) error {
-	st := s.frame.Device.Stream()
-	writing := func(queue func() error) error {
-		return s.frame.Writing(st, func(*device.Stream) error { return queue() })
-	}
-	reading := func(queue func() error) error {
-		return o.frame.Reading(st, func(*device.Stream) error { return queue() })
-	}
-	outer, inner := writing, reading
-	if s.number > o.number {
-		outer, inner = reading, writing
-	}
-	return outer(func() error {
-		return inner(func() error { return s.raise(st, o.mem.Addr(), s.registers()) })
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
@@ -58,6 +59,17 @@ func TestRegistersThatAreNone(t *testing.T) {
 		if r.Check() == nil {
 			t.Errorf("%d registers are taken", len(r))
 		}
+	}
+	for what, call := range map[string]func(){"Place": func() { Registers(nil).Place(nil, 1) },
+		"Estimate": func() { make(Registers, 100).Estimate() }} {
+		func() {
+			defer func() {
+				if err, is := recover().(error); !is || !strings.Contains(err.Error(), "want a power of two") {
+					t.Errorf("%s of registers that are none panics with %v", what, err)
+				}
+			}()
+			call()
+		}()
 	}
 	if make(Registers, 16).Merge(make(Registers, 32)) == nil {
 		t.Error("registers of two precisions are merged")

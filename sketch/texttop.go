@@ -2,19 +2,32 @@ package sketch
 
 import (
 	"bytes"
+	"cmp"
+	"context"
+	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"io"
 	"math"
+	"math/bits"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
 	"github.com/warpmap/warpmap/internal/crash"
 	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/internal/unique"
+	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/table/snapshot"
 	"github.com/warpmap/warpmap/table/text"
 )
+
+// kindTextTop is what files of one say.
+const kindTextTop = "texttop"
 
 // TextTopOptions are the options of NewTextTop. The zero value is good.
 type TextTopOptions struct {
@@ -24,7 +37,7 @@ type TextTopOptions struct {
 
 // TextTop finds the texts that come most often, with the bound of Top. It is on the host's cores: they must hash the
 // texts and keep those that are told, and then a device would have little left to do. It takes some 40 bytes for each
-// text that has a count, and the text's length. It is not saved.
+// text that has a count, and the text's length.
 //
 // All methods are safe for use by several goroutines. Errors of all methods: a TextTop that NewTextTop has not made.
 type TextTop struct {
@@ -122,6 +135,11 @@ func (t *TextTop) prune() {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.pruneAlone()
+}
+
+// pruneAlone is prune of a caller that holds the lock.
+func (t *TextTop) pruneAlone() {
 	if t.keys.Len() > 2*int64(t.counters) { // else another has done it meanwhile
 		t.less += t.keys.Prune(t.counters)
 	}
@@ -141,10 +159,12 @@ func (t *TextTop) Top(n int) ([]TopKey[string], error) {
 	return top, nil
 }
 
-// first gives the first n texts, what was taken from all counts, and how often texts came, all together.
+// first gives the first n texts of twice Counters at most, what was taken from all counts, and how often texts came,
+// all together.
 func (t *TextTop) first(n int) (top []TopKey[string], less, added uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.pruneAlone() // another may have added, and not pruned yet
 	for _, c := range t.keys.Top(n, func(a, b unique.Count) int { return bytes.Compare(a.Text, b.Text) }) {
 		top = append(top, TopKey[string]{string(c.Text), c.Times, t.less})
 	}
@@ -164,18 +184,22 @@ func (t *TextTop) Merge(other *TextTop) error {
 		return fmt.Errorf("sketch: Merge of sketches of %d and %d counters (make both with as many)", t.counters,
 			other.counters)
 	}
-	top, less, added := other.first(math.MaxInt32)
+	t.take(other.first(math.MaxInt32))
+	t.prune()
+	return nil
+}
+
+// take counts the texts of another sketch.
+func (t *TextTop) take(top []TopKey[string], less, added uint64) {
 	words, times := make([]uint64, len(top)), make([]uint64, len(top))
 	for i, x := range top {
 		words[i], times[i] = maphash.String(t.seed, x.Key), x.Count
 	}
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.keys.Add(words, func(i int) []byte { return []byte(top[i].Key) }, times)
 	t.added.Add(added)
 	t.less += less
-	t.mu.Unlock()
-	t.prune()
-	return nil
 }
 
 // Stats measures the sketch. Bytes are of the host's memory.
@@ -199,4 +223,180 @@ func (t *TextTop) Clear() error {
 	t.keys, t.less = unique.New(true, true), 0
 	t.added.Store(0)
 	return nil
+}
+
+// A file has these words of 64 bits: how much was added, what was taken from all counts, how many texts follow and how
+// many bytes they have together; then of each text its count and its length, in the order of Top; then all bytes,
+// and zeros up to a whole word. A FilterForm says how many words there are.
+
+// textTopWords are before the texts.
+const textTopWords = 4
+
+// textTopForm is FilterForm.Make of a file.
+type textTopForm struct {
+	Sketch   string `json:"sketch"`
+	Counters int    `json:"counters"`
+}
+
+// textTopFile is a TextTop as package snapshot saves and loads it: as it was at one moment.
+type textTopFile struct {
+	form  table.FilterForm
+	words []uint64
+}
+
+func (*textTopFile) Family() table.Family     { return family }
+func (*textTopFile) Kind() string             { return kindTextTop }
+func (f *textTopFile) Form() table.FilterForm { return f.form }
+func (f *textTopFile) Used() (bool, error)    { return len(f.words) > 0, nil }
+func (f *textTopFile) Clear() error           { f.words = nil; return nil }
+
+func (f *textTopFile) Words(ctx context.Context, do func(words []uint64) error) error {
+	for part := range slices.Chunk(f.words, mostWords) {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err := do(part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// SetWords takes words in their order.
+func (f *textTopFile) SetWords(first int64, words []uint64) error {
+	if have := int64(len(f.words)); first != have || int64(len(words)) > f.form.Words-have {
+		return fmt.Errorf("sketch: words %d to %d of a sketch that has %d, behind %d", first, first+int64(len(words)),
+			f.form.Words, have)
+	}
+	f.words = append(f.words, words...)
+	return nil
+}
+
+// file gives the sketch as it is now.
+func (t *TextTop) file() (*textTopFile, error) {
+	if err := t.made(); err != nil {
+		return nil, err
+	}
+	top, less, added := t.first(math.MaxInt32)
+	words := []uint64{added, less, uint64(len(top)), 0}
+	var all []byte
+	for _, x := range top {
+		words = append(words, x.Count, uint64(len(x.Key)))
+		all = append(all, x.Key...)
+	}
+	words[3] = uint64(len(all))
+	for part := range slices.Chunk(all, wordBytes) {
+		var word [wordBytes]byte
+		copy(word[:], part)
+		words = append(words, binary.LittleEndian.Uint64(word[:]))
+	}
+	make, err := json.Marshal(textTopForm{kindTextTop, t.counters})
+	return &textTopFile{table.FilterForm{Words: int64(len(words)), Make: string(make)}, words}, err
+}
+
+// Save writes the sketch to w: 16 bytes for each text that has a count, the texts, and some 300 bytes more. What is
+// added meanwhile is not in the file. Memory: that of what is written.
+func (t *TextTop) Save(ctx context.Context, w io.Writer) error {
+	f, err := t.file()
+	if err != nil {
+		return err
+	}
+	return snapshot.Sketch[string](f).Save(ctx, w)
+}
+
+// SaveFile writes what Save writes to the file at path, and replaces it once all is on the disk: see package snapshot.
+func (t *TextTop) SaveFile(ctx context.Context, path string) error {
+	f, err := t.file()
+	if err != nil {
+		return err
+	}
+	return snapshot.Sketch[string](f).SaveFile(ctx, path)
+}
+
+// LoadTextTop makes a sketch of what Save wrote, with as many Counters. It reads r to its end, and takes memory only as
+// bytes come: three times those of the file.
+//
+// Errors: a file that is damaged, cut off, or of another kind; context.Cause(ctx).
+func LoadTextTop(ctx context.Context, r io.Reader) (*TextTop, error) {
+	file, err := snapshot.NewReader(r)
+	if err != nil {
+		return nil, err
+	}
+	if file.Header.Kind != kindTextTop || file.Header.Form == nil {
+		return nil, fmt.Errorf("sketch: the file is of a %s, and not of a %s: load it as what it is", file.Header.Kind,
+			kindTextTop)
+	}
+	f := &textTopFile{form: *file.Header.Form}
+	t, err := textTopOf(f.form)
+	if err == nil {
+		err = file.Load(ctx, snapshot.Sketch[string](f))
+	}
+	if err == nil {
+		err = t.parse(f.words)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// textTopOf makes an empty sketch with the form of a file.
+func textTopOf(want table.FilterForm) (*TextTop, error) {
+	var f textTopForm
+	in := json.NewDecoder(strings.NewReader(want.Make))
+	in.DisallowUnknownFields()
+	if err := in.Decode(&f); err != nil {
+		return nil, fmt.Errorf("sketch: a sketch of form %q: %w", want.Make, err)
+	}
+	if own, err := json.Marshal(f); err != nil || string(own) != want.Make || f.Sketch != kindTextTop ||
+		f.Counters == 0 || want.Words < textTopWords {
+		return nil, fmt.Errorf("sketch: a sketch of form %v (want what Save writes)", want)
+	}
+	return NewTextTop(TextTopOptions{Counters: f.Counters})
+}
+
+// parse takes the words of a file apart, and counts their texts. There is one way to write a sketch.
+func (t *TextTop) parse(words []uint64) error {
+	added, less, n, size := words[0], words[1], words[2], words[3]
+	rest := words[textTopWords:]
+	if n > 2*uint64(t.counters) || n > uint64(len(rest)/2) ||
+		uint64(len(rest))-2*n != size/wordBytes+min(size%wordBytes, 1) {
+		return fmt.Errorf("sketch: %d texts of %d bytes in %d words, with %d counters", n, size, len(words), t.counters)
+	}
+	counts, rest := rest[:2*n], rest[2*n:]
+	all := make([]byte, 0, len(rest)*wordBytes)
+	for _, w := range rest {
+		all = binary.LittleEndian.AppendUint64(all, w)
+	}
+	if len(bytes.Trim(all[size:], "\x00")) > 0 {
+		return errors.New("sketch: bytes behind the last text")
+	}
+	texts, top, sum := string(all[:size]), make([]TopKey[string], n), uint64(0)
+	seen := make(map[string]bool, n)
+	for i := range top {
+		count, length := counts[2*i], counts[2*i+1]
+		if length > uint64(len(texts)) {
+			return fmt.Errorf("sketch: text %d of %d has %d bytes, of %d", i, n, length, len(texts))
+		}
+		top[i] = TopKey[string]{Key: texts[:length], Count: count}
+		texts = texts[length:]
+		more, over := bits.Add64(sum, count, 0)
+		if sum = more; over != 0 || count == 0 || seen[top[i].Key] || i > 0 && !before(top[i-1], top[i]) {
+			return fmt.Errorf("sketch: text %d of %d is none that a sketch has", i, n)
+		}
+		seen[top[i].Key] = true
+	}
+	if len(texts) > 0 {
+		return fmt.Errorf("sketch: %d bytes behind the last text", len(texts))
+	}
+	if err := bounded(t.counters, sum, less, added); err != nil {
+		return err
+	}
+	t.take(top, less, added)
+	return nil
+}
+
+// before tells whether a text stands before another in Top.
+func before(a, b TopKey[string]) bool {
+	return cmp.Or(cmp.Compare(b.Count, a.Count), strings.Compare(a.Key, b.Key)) < 0
 }

@@ -1,14 +1,22 @@
 package sketch
 
 import (
+	"bytes"
+	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/warpmap/warpmap/internal/testenv"
+	"github.com/warpmap/warpmap/table"
 	"github.com/warpmap/warpmap/table/text"
 )
 
@@ -54,7 +62,7 @@ func textsWithin(h *TextTop, came map[string]uint64) error {
 // without, with few counters and many, and for sketches of parts that are merged.
 func TestTextTop(t *testing.T) {
 	const n = 4000
-	for seed := range uint64(testenv.SeedsOf(1000, 2)) {
+	for seed := range uint64(testenv.SeedsOf(1000, 1)) {
 		for name, stream := range streams(n, seed) {
 			keys := make([]string, n)
 			for i, k := range stream {
@@ -88,6 +96,12 @@ func TestTextTop(t *testing.T) {
 				if err := textsWithin(h, came); err != nil {
 					t.Fatalf("%s, seed %d, %d counters: %v", name, seed, m, err)
 				}
+				if seed == 0 && m < 100 {
+					h = reloaded(t, h)
+				}
+				if err := textsWithin(h, came); err != nil {
+					t.Fatalf("%s, seed %d, %d counters, loaded: %v", name, seed, m, err)
+				}
 				must(t, h.Merge(h))
 				for k := range came {
 					came[k] *= 2
@@ -99,6 +113,155 @@ func TestTextTop(t *testing.T) {
 			}
 		}
 	}
+}
+
+// reloaded is the sketch as a file has it, which says all that the sketch says.
+func reloaded(t *testing.T, h *TextTop) *TextTop {
+	t.Helper()
+	var file, again bytes.Buffer
+	must(t, h.Save(t.Context(), &file))
+	loaded, err := LoadTextTop(t.Context(), bytes.NewReader(file.Bytes()))
+	must(t, err)
+	must(t, loaded.Save(t.Context(), &again))
+	if !bytes.Equal(again.Bytes(), file.Bytes()) {
+		t.Fatal("what was loaded is not what is saved")
+	}
+	a, _ := h.Top(h.counters)
+	b, _ := loaded.Top(loaded.counters)
+	if !slices.Equal(a, b) || loaded.counters != h.counters {
+		t.Fatalf("%v and %d counters are loaded, want %v and %d", b, loaded.counters, a, h.counters)
+	}
+	return loaded
+}
+
+// A file that is cut off anywhere, has a bit that is wrong, is of another sketch or has more behind it, is an error, and
+// so are the words of no sketch. A file that SaveFile writes is what Save writes.
+func TestTextTopFiles(t *testing.T) {
+	h := newTextTop(t, 2)
+	must(t, h.Add([]string{"a", "bcd", "a", "", "a text that takes more than a word"}))
+	var buffer bytes.Buffer
+	must(t, h.Save(t.Context(), &buffer))
+	file := buffer.Bytes()
+	load := func(file []byte) error {
+		_, err := LoadTextTop(t.Context(), io.MultiReader(bytes.NewReader(file))) // of no known length
+		return err
+	}
+	must(t, load(file))
+	for i := range file {
+		wrong := bytes.Clone(file)
+		wrong[i] ^= 4
+		if load(file[:i]) == nil || load(wrong) == nil {
+			t.Fatalf("a file is loaded that ends with byte %d, or in which that is wrong", i)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "top")
+	must(t, h.SaveFile(t.Context(), path))
+	saved, err := os.ReadFile(path)
+	if must(t, err); !bytes.Equal(saved, file) {
+		t.Error("SaveFile writes another file than Save")
+	}
+	var other bytes.Buffer
+	must(t, newSketch[uint32](t, open(t, "cpu"), HyperLogLogOptions{Precision: 4}).Save(t.Context(), &other))
+	if load(other.Bytes()) == nil || load(append(file, 0)) == nil {
+		t.Error("the file of another sketch is loaded, or one that has more behind it")
+	}
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	if err := h.Save(stopped, io.Discard); !errors.Is(err, context.Canceled) {
+		t.Errorf("Save of one that has stopped: %v", err)
+	}
+	text := func(s string) uint64 {
+		var b [8]byte
+		copy(b[:], s)
+		return binary.LittleEndian.Uint64(b[:])
+	}
+	must(t, newTextTop(t, 2).parse([]uint64{6, 1, 2, 3, 2, 1, 1, 2, text("abc")}))
+	for what, words := range map[string][]uint64{
+		"fewer added than counted":  {5, 1, 2, 3, 2, 1, 1, 2, text("abc")},
+		"nothing taken, and lost":   {6, 0, 2, 3, 2, 1, 1, 2, text("abc")},
+		"more taken than can be":    {6, 1 << 63, 2, 3, 2, 1, 1, 2, text("abc")},
+		"out of order":              {6, 1, 2, 3, 1, 2, 2, 1, text("bca")},
+		"one twice":                 {6, 1, 2, 2, 2, 1, 1, 1, text("aa")},
+		"a count of 0":              {6, 1, 2, 3, 2, 1, 0, 2, text("abc")},
+		"counts that overflow":      {2, 0, 2, 2, 1<<64 - 1, 1, 3, 1, text("ab")},
+		"lengths that overflow":     {6, 1, 2, 3, 2, 1<<64 - 2, 1, 5, text("abc")},
+		"a length that is too long": {6, 1, 2, 3, 2, 1, 1, 3, text("abc")},
+		"bytes that are no text's":  {6, 1, 2, 3, 2, 1, 1, 1, text("abc")},
+		"bytes behind the last":     {6, 1, 2, 3, 2, 1, 1, 2, text("abcd")},
+		"more texts than there are": {6, 1, 1 << 62, 3, 2, 1, 1, 2, text("abc")},
+		"more bytes than there are": {6, 1, 2, 1<<64 - 1, 2, 1, 1, 2, text("abc")},
+		"a word too many":           {6, 1, 2, 3, 2, 1, 1, 2, text("abc"), 0},
+		"too many texts":            {5, 0, 5, 5, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, text("abcde")},
+	} {
+		h := newTextTop(t, 2)
+		if err := h.parse(words); err == nil || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v", what, err)
+		} else if s, _ := h.Stats(); s.Added != 0 || s.Keys != 0 {
+			t.Errorf("%s: %+v behind an error", what, s)
+		}
+	}
+}
+
+// FuzzLoadTextTop: whatever a file holds, it is loaded as what it says, or not at all.
+func FuzzLoadTextTop(f *testing.F) {
+	h := newTextTop(f, 2)
+	must(f, h.Add([]string{"a", "bc", "a"}))
+	var file bytes.Buffer
+	must(f, h.Save(context.Background(), &file))
+	f.Add(file.Bytes())
+	f.Add(file.Bytes()[:file.Len()-1])
+	f.Add(append(bytes.Clone(file.Bytes()), 0))
+	f.Fuzz(func(t *testing.T, file []byte) {
+		testenv.Bounded(t, len(file), func() {
+			h, err := LoadTextTop(context.Background(), bytes.NewReader(file))
+			if err != nil {
+				return
+			}
+			var again bytes.Buffer
+			if must(t, h.Save(context.Background(), &again)); !bytes.Equal(again.Bytes(), file) {
+				t.Error("what was loaded is not what is saved")
+			}
+		})
+	})
+}
+
+// FuzzTextTopWords: a form and words are those of a sketch, which then has them, or an error.
+func FuzzTextTopWords(f *testing.F) {
+	const form = `{"sketch":"texttop","counters":2}`
+	words := func(s string, w ...uint64) (b []byte) {
+		for _, x := range w {
+			b = binary.LittleEndian.AppendUint64(b, x)
+		}
+		return append(b, s+strings.Repeat("\x00", -len(s)&7)...)
+	}
+	f.Add(form, words("abc", 6, 1, 2, 3, 2, 1, 1, 2))
+	f.Add(form, words("", 3, 0, 1, 0, 3, 0))
+	f.Add(form, words("abc", 6, 1, 2, 3, 1, 2, 2, 1))
+	f.Add(`{"sketch":"texttop","counters":16777217}`, words("", 0, 0, 0, 0))
+	f.Add(`{"counters":2,"sketch":"texttop"}`, words("", 0, 0, 0, 0))
+	f.Fuzz(func(t *testing.T, form string, b []byte) {
+		testenv.Bounded(t, len(b), func() {
+			given := make([]uint64, len(b)/8)
+			for i := range given {
+				given[i] = binary.LittleEndian.Uint64(b[8*i:])
+			}
+			want := table.FilterForm{Words: int64(len(given)), Make: form}
+			h, err := textTopOf(want)
+			if err == nil {
+				err = h.parse(given)
+			}
+			if err != nil {
+				if strings.Contains(err.Error(), "\n") {
+					t.Errorf("%q", err)
+				}
+				return
+			}
+			file, err := h.file()
+			if must(t, err); file.form != want || !slices.Equal(file.words, given) {
+				t.Errorf("%v has %v", want, file)
+			}
+		})
+	})
 }
 
 // What several goroutines add and merge is all counted.
@@ -118,7 +281,7 @@ func TestTextTopAtOnce(t *testing.T) {
 		wg.Go(func() {
 			_, top := h.Top(5)
 			_, stats := h.Stats()
-			must(t, errors.Join(top, stats, h.Merge(other), other.Merge(other)))
+			must(t, errors.Join(top, stats, h.Save(t.Context(), io.Discard), h.Merge(other), other.Merge(other)))
 		})
 	}
 	wg.Wait()

@@ -260,7 +260,7 @@ func (t *Top[K]) AddOn(st *device.Stream, keys device.Slice[K]) error {
 	if err != nil {
 		return err
 	}
-	if err := family.CheckOn(s.frame.Device, st, keys); err != nil {
+	if err := s.frame.CheckOn("", st, keys); err != nil {
 		return err
 	}
 	return s.frame.Writing(st, func(st *device.Stream) error { return s.queue(st, int64(keys.Len()), 0, keys.Addr()) })
@@ -272,7 +272,7 @@ func (t *Top[K]) AddCountsOn(st *device.Stream, keys device.Slice[K], counts dev
 	if err != nil {
 		return err
 	}
-	if err := family.CheckNamedOn("counts", s.frame.Device, st, keys, counts); err != nil {
+	if err := s.frame.CheckOn("counts", st, keys, counts); err != nil {
 		return err
 	}
 	return s.frame.Writing(st, func(st *device.Stream) error {
@@ -527,7 +527,7 @@ func (t *Top[K]) Merge(other *Top[K]) error {
 		return fmt.Errorf("sketch: Merge of sketches of different make: %s, and %s (make both with as many counters)",
 			t.Form().Make, other.Form().Make)
 	}
-	if err := s.frame.Locked(func() error { return nil }); err != nil {
+	if err := s.frame.Usable(); err != nil {
 		return err
 	}
 	e, head, err := other.s.first(s.form.Counters, false)
@@ -636,16 +636,16 @@ func (s *top) walk(head topHead, slots []byte) error {
 	case head.Lost != 0:
 		return fmt.Errorf("sketch: the table has lost %d keys", head.Lost)
 	}
-	return s.bounded(sum, head.Less, head.Added)
+	return bounded(s.form.Counters, sum, head.Less, head.Added)
 }
 
 // bounded tells whether counts and the error are those of so many keys: what is taken from one count has been taken
 // from more than Counters.
-func (s *top) bounded(sum, less, added uint64) error {
-	high, taken := bits.Mul64(less, uint64(s.form.Counters)+1)
+func bounded(counters int, sum, less, added uint64) error {
+	high, taken := bits.Mul64(less, uint64(counters)+1)
 	if all, over := bits.Add64(taken, sum, 0); high != 0 || over != 0 || all > added || less == 0 && all != added {
 		return fmt.Errorf("sketch: counts of %d together, an error of %d, and %d counters, of %d keys", sum, less,
-			s.form.Counters, added)
+			counters, added)
 	}
 	return nil
 }
@@ -803,7 +803,7 @@ func (s *top) parse(words []uint64) (e entries, err error) {
 		}
 		seen[string(e.key(i))] = true
 	}
-	return e, s.bounded(sum, words[1], words[0])
+	return e, bounded(s.form.Counters, sum, words[1], words[0])
 }
 
 // Save writes the sketch to w, with no more keys than counters: if the sketch has more for the moment, counts in the

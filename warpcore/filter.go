@@ -9,7 +9,6 @@ import (
 	"math"
 	"math/bits"
 	"strings"
-	"sync/atomic"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/frame"
@@ -61,7 +60,6 @@ type filter struct {
 	frame  frame.Frame
 	cfg    filterConfig
 	opts   FilterOptions
-	number uint64 // filters are locked in the order of their numbers
 	kernel struct {
 		insert, contains device.Kernel[filterParams]
 		stats            device.Kernel[filterStatsParams]
@@ -82,7 +80,19 @@ type filter struct {
 // method that it embeds, in each package that uses it.
 type filterHandle struct{ filter *filter }
 
-var filters atomic.Uint64
+// made is the filter, or one whose operations are errors, if NewFilter has not made it.
+func (h *filterHandle) made() *filter {
+	if h.filter == nil {
+		return unmadeFilter
+	}
+	return h.filter
+}
+
+var unmadeFilter = func() *filter {
+	f := &filter{}
+	f.frame.Unmade(family, "a Filter that NewFilter has not made")
+	return f
+}()
 
 // NewFilter makes an empty filter on the device, for Capacity keys or with Bytes of memory: see FilterOptions.
 //
@@ -95,7 +105,7 @@ func NewFilter[K any](d *device.Device, o FilterOptions) (*Filter[K], error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &filter{cfg: filterConfig{keyBytes: width}, opts: o, number: filters.Add(1)}
+	f := &filter{cfg: filterConfig{keyBytes: width}, opts: o}
 	return frame.Made(&Filter[K]{filterHandle{f}}, f.frame.Open(family, d, f.begin, f.free))
 }
 
@@ -330,33 +340,33 @@ func binomial(n, k int) float64 {
 // millions of keys go into a filter much larger than the L2 cache, they are first brought in the order of its stretches,
 // or of its regions: see "Filter" in the package's comment.
 func (f *Filter[K]) Insert(keys []K) error {
-	return f.filter.frame.Batch(len(keys), []frame.Column{frame.In(keys)}, func(st *device.Stream, _, n int, addr []uint64) error {
-		return f.filter.frame.Writing(st, func(st *device.Stream) error { return f.filter.insert(st, frame.Rows{Keys: addr[0], N: int64(n)}) })
+	return f.made().frame.Batch(len(keys), []frame.Column{frame.In(keys)}, func(st *device.Stream, _, n int, addr []uint64) error {
+		return f.made().frame.Writing(st, func(st *device.Stream) error { return f.made().insert(st, frame.Rows{Keys: addr[0], N: int64(n)}) })
 	})
 }
 
 // InsertOn does what Insert does, with slices on the device. It queues its work and returns.
 func (f *Filter[K]) InsertOn(st *device.Stream, keys device.Slice[K]) error {
-	if err := f.filter.frame.Family.CheckOn(f.filter.frame.Device, st, keys); err != nil {
+	if err := f.made().frame.CheckOn("", st, keys); err != nil {
 		return err
 	}
-	return f.filter.frame.Writing(st, func(st *device.Stream) error {
+	return f.made().frame.Writing(st, func(st *device.Stream) error {
 		if keys.Len() == 0 {
 			return nil
 		}
-		return f.filter.insert(st, frame.Rows{Keys: keys.Addr(), N: int64(keys.Len())})
+		return f.made().insert(st, frame.Rows{Keys: keys.Addr(), N: int64(keys.Len())})
 	})
 }
 
 // Contains tells for each key whether it may be in: see table.Filter. For each key it reads one sector of 32 bytes, or
 // with blocks of 64 mostly two sectors that are neighbours.
 func (f *Filter[K]) Contains(keys []K, found []bool) error {
-	return frame.Find[K, byte](&f.filter.frame, keys, nil, found, f.filter.contains)
+	return frame.Find[K, byte](&f.made().frame, keys, nil, found, f.made().contains)
 }
 
 // ContainsOn does what Contains does, with slices on the device. It queues its work and returns.
 func (f *Filter[K]) ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error {
-	return frame.FindOn(&f.filter.frame, st, keys, device.Slice[byte]{}, found, f.filter.contains)
+	return frame.FindOn(&f.made().frame, st, keys, device.Slice[byte]{}, found, f.made().contains)
 }
 
 // Union puts in all keys of another filter, which stays as it is. Both filters must have been made with the same Seed
@@ -364,53 +374,45 @@ func (f *Filter[K]) ContainsOn(st *device.Stream, keys device.Slice[K], found de
 // work and returns. It reads both filters and writes this one, once. Errors: filters that differ, or that lie on two
 // devices.
 func (f *Filter[K]) Union(other *Filter[K]) error {
+	x := f.made()
+	if err := x.frame.Usable(); err != nil {
+		return err
+	}
 	if other == nil || other.filter == nil {
 		return errors.New("warpcore: Union with no filter")
 	}
-	if f.filter == other.filter {
-		return f.filter.frame.Locked(func() error { return nil })
+	o := other.filter
+	if x == o {
+		return nil
 	}
-	if f.filter.cfg != other.filter.cfg || f.filter.t.Blocks != other.filter.t.Blocks {
+	if x.cfg != o.cfg || x.t.Blocks != o.t.Blocks {
 		return fmt.Errorf("warpcore: Union of filters of different make: %v, and %v (make both with the same options)", f, other)
 	}
-	if f.filter.t.Seed != other.filter.t.Seed {
+	if x.t.Seed != o.t.Seed {
 		return errors.New("warpcore: Union of filters with different seeds (make both with one Seed, which by default is random)")
 	}
-	if err := other.filter.frame.Locked(func() error { return other.filter.mem.On(f.filter.frame.Device) }); err != nil {
+	if err := o.frame.Locked(func() error { return o.mem.On(x.frame.Device) }); err != nil {
 		return fmt.Errorf("warpcore: Union: %w", err)
 	}
-	st := f.filter.frame.Device.Stream()
-	writing := func(queue func() error) error {
-		return f.filter.frame.Writing(st, func(*device.Stream) error { return queue() })
-	}
-	reading := func(queue func() error) error {
-		return other.filter.frame.Reading(st, func(*device.Stream) error { return queue() })
-	}
-	outer, inner := writing, reading // in the order of numbers, so that those who hold a lock never wait for one another in a circle
-	if f.filter.number > other.filter.number {
-		outer, inner = reading, writing
-	}
-	return outer(func() error {
-		return inner(func() error {
-			f.filter.rows, f.filter.foreign = f.filter.rows+other.filter.rows, f.filter.foreign || other.filter.foreign
-			return f.filter.kernel.union.Launch(st, f.filter.grid(int64(f.filter.mem.Len())/filterWord), &filterUnionParams{Filter: f.filter.t, Other: other.filter.t})
-		})
+	return x.frame.WritingFrom(&o.frame, func(st *device.Stream) error {
+		x.rows, x.foreign = x.rows+o.rows, x.foreign || o.foreign
+		return x.kernel.union.Launch(st, x.grid(int64(x.mem.Len())/filterWord), &filterUnionParams{Filter: x.t, Other: o.t})
 	})
 }
 
 // Hashes returns the number of bits of a key.
-func (h *filterHandle) Hashes() int { return h.filter.cfg.hashes }
+func (h *filterHandle) Hashes() int { return h.made().cfg.hashes }
 
 // Expected returns the share of absent keys for which Contains will be true once the filter holds that many distinct
 // keys. It uses the formula that NewFilter used: see the package's comment. Stats measures the rate of the filter as it
 // is.
 func (h *filterHandle) Expected(keys int) float64 {
-	f := h.filter
+	f := h.made()
 	return f.cfg.rate().of(float64(keys) / float64(f.t.Blocks))
 }
 
 func (h *filterHandle) String() string {
-	f := h.filter
+	f := h.made()
 	return fmt.Sprintf("%d blocks of %d bytes with %d bits a key, hash function %d", f.t.Blocks, f.cfg.block, f.cfg.hashes, f.cfg.hash)
 }
 
@@ -424,16 +426,16 @@ func (h *filterHandle) String() string {
 //	    …warpcore::contains<config>(p.filter, key)…
 //	}
 func (f *Filter[K]) Program(name, main string) *device.Program {
-	return f.filter.cfg.program(name, main)
+	return f.made().cfg.program(name, main)
 }
 
 // Use runs a kernel of yours, which may insert, in order with the filter's own operations. It calls queue with the
 // filter as kernels take it, and queue puts work on the stream. queue must not call the filter's methods, because they
 // wait for queue.
 func (f *Filter[K]) Use(st *device.Stream, queue func(FilterTable) error) error {
-	return f.filter.frame.Using(st, 0, nil, func(*device.Stream) error {
-		f.filter.foreign = true
-		return queue(f.filter.t)
+	return f.made().frame.Using(st, 0, nil, func(*device.Stream) error {
+		f.made().foreign = true
+		return queue(f.made().t)
 	})
 }
 
@@ -493,7 +495,7 @@ func (c filterConfig) muellerForm() int {
 
 // Form says which bits a key sets: see table.Filter.
 func (h *filterHandle) Form() table.FilterForm {
-	f := h.filter
+	f := h.made()
 	text, err := json.Marshal(filterForm{f.cfg.keyBytes, f.cfg.block, f.cfg.hashes, f.cfg.hash, f.t.Seed, f.cfg.muellerForm()})
 	if err != nil {
 		panic(err) // numbers
@@ -531,13 +533,13 @@ func (f *filter) words() device.Slice[uint64] {
 
 // Words calls do with all words of the filter, in chunks: see table.Filter.
 func (h *filterHandle) Words(ctx context.Context, do func(words []uint64) error) error {
-	f := h.filter
+	f := h.made()
 	return frame.Words(ctx, &f.frame, f.words(), do)
 }
 
 // SetWords copies words of another filter into this one: see table.Filter. It waits until that is done.
 func (h *filterHandle) SetWords(first int64, words []uint64) error {
-	f := h.filter
+	f := h.made()
 	return f.frame.Writing(nil, func(st *device.Stream) error {
 		all := f.words()
 		if first < 0 || first > int64(all.Len()) || int64(len(words)) > int64(all.Len())-first {
@@ -550,7 +552,7 @@ func (h *filterHandle) SetWords(first int64, words []uint64) error {
 
 // Clear takes all keys out. It queues its work and returns.
 func (h *filterHandle) Clear() error {
-	f := h.filter
+	f := h.made()
 	return f.frame.Writing(nil, func(st *device.Stream) error {
 		f.rows, f.foreign = 0, false
 		return f.mem.Fill(st, 0)
@@ -558,13 +560,13 @@ func (h *filterHandle) Clear() error {
 }
 
 // Close frees the filter's memory. A second call does nothing.
-func (h *filterHandle) Close() error { return h.filter.frame.Close() }
+func (h *filterHandle) Close() error { return h.made().frame.Close() }
 
 // Stats measures the filter: it reads all of it. The rate is the mean of the rates of the blocks. It is exact for keys
 // that were chosen without regard to what is in the filter. Keys is an estimate from the number of bits that are set, with
 // its standard error: see the package's comment.
 func (h *filterHandle) Stats() (s table.FilterStats, err error) {
-	f := h.filter
+	f := h.made()
 	err = f.frame.Alone(nil, func(st *device.Stream) error {
 		s, err = f.measure(st)
 		return err
@@ -594,7 +596,7 @@ func (f *filter) measure(st *device.Stream) (table.FilterStats, error) {
 // Check downloads the filter and tests its invariants, which the package's comment lists. It is slow: use it in tests,
 // or if you suspect a fault.
 func (h *filterHandle) Check() error {
-	f := h.filter
+	f := h.made()
 	return f.frame.Alone(nil, func(st *device.Stream) error { // so that what is measured is what is downloaded
 		s, err := f.measure(st)
 		if err != nil {

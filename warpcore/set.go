@@ -148,7 +148,7 @@ func (s *Set[K]) beside(o *Set[K], do func(x *exchange) error) error {
 	}
 	c, other := s.core, o.core
 	if c == other {
-		return c.frame.Locked(func() error { return nil })
+		return c.frame.Usable()
 	}
 	return c.frame.WritingBoth(&other.frame, nil, func(st *device.Stream) (err error) {
 		x := &exchange{st: st}

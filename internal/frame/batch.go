@@ -87,7 +87,7 @@ func FindOn[K, V any](f *Frame, st *device.Stream, keys device.Slice[K], values 
 }
 
 func lookUpOn(f *Frame, st *device.Stream, keys, values, found DeviceSlice, find func(st *device.Stream, b Rows) error) error {
-	if err := f.Family.CheckNamedOn("values found", f.Device, st, keys, values, found); err != nil {
+	if err := f.CheckOn("values found", st, keys, values, found); err != nil {
 		return err
 	}
 	return f.Reading(st, func(st *device.Stream) error {
@@ -120,7 +120,7 @@ func DeleteOn[K any](f *Frame, st *device.Stream, keys device.Slice[K], deleted 
 }
 
 func removeOn(f *Frame, st *device.Stream, keys, deleted DeviceSlice, erase func(st *device.Stream, b Rows) error) error {
-	if err := f.Family.CheckNamedOn("deleted", f.Device, st, keys, deleted); err != nil {
+	if err := f.CheckOn("deleted", st, keys, deleted); err != nil {
 		return err
 	}
 	return f.Writing(st, func(st *device.Stream) error {

@@ -35,7 +35,7 @@ func CallEach[K, V any](f *Frame, st *device.Stream, keys device.Slice[K], body 
 }
 
 func callEach(f *Frame, st *device.Stream, keys DeviceSlice, types pairTypes, body string, args table.Args, c Caller) error {
-	if err := f.Family.CheckOn(f.Device, st, keys); err != nil {
+	if err := f.CheckOn("", st, keys); err != nil {
 		return err
 	}
 	return call(f, st, types, body, args, c, &callKeys{keys.Addr(), int64(keys.Len())})
@@ -65,7 +65,7 @@ type callback struct{ each, all device.AnyKernel }
 
 // call queues a callback for some keys, or without them for all pairs.
 func call(f *Frame, st *device.Stream, types pairTypes, body string, args table.Args, by Caller, keys *callKeys) error {
-	if err := f.Family.CheckOn(f.Device, st); err != nil {
+	if err := f.CheckOn("", st); err != nil {
 		return err
 	}
 	header, words, err := writeCallback(f.Device, types, body, args)

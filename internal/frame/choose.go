@@ -48,7 +48,7 @@ func InsertIfOn[K any](f *Frame, st *device.Stream, keys device.Slice[K], values
 }
 
 func insertIfOn(f *Frame, st *device.Stream, keys DeviceSlice, keyBytes int, values, when, added DeviceSlice, x Insertion) error {
-	if err := f.Family.CheckNamedOn("when", f.Device, st, keys, when); err != nil {
+	if err := f.CheckOn("when", st, keys, when); err != nil {
 		return err
 	}
 	put := x.Put
@@ -82,7 +82,7 @@ func FindIfOn[K, V any](f *Frame, st *device.Stream, keys device.Slice[K], when 
 }
 
 func lookUpIfOn(f *Frame, st *device.Stream, keys, when, values, found DeviceSlice, find func(st *device.Stream, b Rows) error) error {
-	if err := f.Family.CheckNamedOn("when", f.Device, st, keys, when); err != nil {
+	if err := f.CheckOn("when", st, keys, when); err != nil {
 		return err
 	}
 	return lookUpOn(f, st, keys, values, found, func(st *device.Stream, b Rows) error {

@@ -181,6 +181,9 @@ func (w *chunkWalk) walk(ctx context.Context, do func(c *chunk) error) (err erro
 
 // Words implements Words of a filter that has its words in mem.
 func Words(ctx context.Context, f *Frame, mem device.Slice[uint64], do func(words []uint64) error) error {
+	if err := f.Usable(); err != nil {
+		return err
+	}
 	words, changes := make([]uint64, min(chunkOnGPU, mem.Len())), uint64(0)
 	for first := 0; first < mem.Len(); first += len(words) {
 		if ctx.Err() != nil {

@@ -167,7 +167,7 @@ func findOrInsert(f *Frame, keys, values, out Column, added []bool, x Insertion)
 func FindOrInsertOn(f *Frame, st *device.Stream, keys, values, out DeviceSlice, flags device.Slice[bool],
 	x Insertion) error {
 	added := Optional(flags)
-	if err := f.Family.CheckNamedOn("values out added", f.Device, st, keys, values, out, added); err != nil {
+	if err := f.CheckOn("values out added", st, keys, values, out, added); err != nil {
 		return err
 	}
 	return f.Writing(st, func(st *device.Stream) error {

@@ -244,7 +244,7 @@ type findAll = func(st *device.Stream, rows FindAll, offsets device.Slice[uint64
 
 // FindValues implements FindAll of a multimap.
 func FindValues[K, V any](f *Frame, keys []K, find findAll) (offsets []uint64, values []V, err error) {
-	if err := f.open(); err != nil {
+	if err := f.Usable(); err != nil {
 		return nil, nil, err
 	}
 	in, err := From(f.Device, keys)
@@ -267,10 +267,10 @@ func FindValues[K, V any](f *Frame, keys []K, find findAll) (offsets []uint64, v
 
 // FindValuesOn implements FindAll on the device, in slices of its own making.
 func FindValuesOn[K, V any](f *Frame, st *device.Stream, keys device.Slice[K], find findAll) (offsets device.Slice[uint64], values device.Slice[V], err error) {
-	if err := f.Family.CheckOn(f.Device, st, keys); err != nil {
+	if err := f.CheckOn("", st, keys); err != nil {
 		return offsets, values, err
 	}
-	if err := f.open(); err != nil {
+	if err := f.Usable(); err != nil {
 		return offsets, values, err
 	}
 	if offsets, err = device.Make[uint64](f.Device, keys.Len()+1); err != nil {
@@ -293,7 +293,7 @@ func FindValuesOn[K, V any](f *Frame, st *device.Stream, keys device.Slice[K], f
 // FindValuesInto does what FindValuesOn does, into memory of the caller's, and gives the number of values.
 func FindValuesInto[K, V any](f *Frame, st *device.Stream, keys device.Slice[K], offsets device.Slice[uint64],
 	values func(n int) (device.Slice[V], error), find findAll) (total int, err error) {
-	if err := errors.Join(f.Family.CheckLens(keys.Len()+1, offsets.Len()), f.Family.CheckOn(f.Device, st, keys), f.Family.CheckOn(f.Device, st, offsets)); err != nil {
+	if err := errors.Join(f.Family.CheckLens(keys.Len()+1, offsets.Len()), f.CheckOn("", st, keys), f.CheckOn("", st, offsets)); err != nil {
 		return 0, err
 	}
 	err = f.Alone(st, func(st *device.Stream) (err error) { // it uses the table's scratch memory

@@ -73,6 +73,20 @@ func (f *Frame) Open(family table.Family, d *device.Device, begin, free func() e
 	return err
 }
 
+// Unmade makes the frame of a table that no constructor has made, such as a zero value has: all operations return an
+// error, which says what that is.
+func (f *Frame) Unmade(family table.Family, what string) {
+	f.Family, f.broken = family, fmt.Errorf("%s: %s", family, what)
+}
+
+// CheckOn checks the device arguments of a batch: see table.Family.CheckNamedOn.
+func (f *Frame) CheckOn(names string, st *device.Stream, slices ...DeviceSlice) error {
+	if f.Device == nil {
+		return f.broken
+	}
+	return f.Family.CheckNamedOn(names, f.Device, st, slices...)
+}
+
 // Locked runs do with the table's lock held, unless the table is closed.
 func (f *Frame) Locked(do func() error) error {
 	f.order.Lock()
@@ -86,9 +100,9 @@ func (f *Frame) Locked(do func() error) error {
 	return OneLine(do())
 }
 
-// open is an error if the table is closed. It is for operations that take memory before they have the lock, so that a
+// Usable is an error if the table is closed. It is for operations that take memory before they have the lock, so that a
 // closed table tells that it is closed, and not that memory is short.
-func (f *Frame) open() error { return f.Locked(func() error { return nil }) }
+func (f *Frame) Usable() error { return f.Locked(func() error { return nil }) }
 
 // Guard runs do with the table's lock held, closed or not.
 func (f *Frame) Guard(do func()) {
@@ -175,10 +189,27 @@ func (f *Frame) WritingBoth(other *Frame, st *device.Stream, queue func(st *devi
 	})
 }
 
+// WritingFrom does what Writing does, on the device's own stream, as a reader of another table of the device: what breaks
+// off there leaves that whole. Whoever needs two takes them in one order, as for WritingBoth.
+func (f *Frame) WritingFrom(other *Frame, queue func(st *device.Stream) error) error {
+	st := f.Device.Stream()
+	writing := func(queue func() error) error {
+		return f.Writing(st, func(*device.Stream) error { return queue() })
+	}
+	reading := func(queue func() error) error {
+		return other.Reading(st, func(*device.Stream) error { return queue() })
+	}
+	outer, inner := writing, reading
+	if other.opened < f.opened {
+		outer, inner = reading, writing
+	}
+	return outer(func() error { return inner(func() error { return queue(st) }) })
+}
+
 // Using does what Writing does, for a kernel of the user's that is to insert up to `room` items. Before that, look,
 // which may be nil, waits for the stream and counts.
 func (f *Frame) Using(st *device.Stream, room int, look func(*device.Stream) (int64, error), queue func(st *device.Stream) error) error {
-	if err := f.Family.CheckOn(f.Device, st); err != nil {
+	if err := f.CheckOn("", st); err != nil {
 		return err
 	}
 	if room < 0 {

@@ -574,7 +574,7 @@ func InsertOn[K any](f *Frame, st *device.Stream, keys device.Slice[K], values D
 }
 
 func insertOn(f *Frame, st *device.Stream, keys DeviceSlice, keyBytes int, values, added DeviceSlice, x Insertion) error {
-	if err := f.Family.CheckNamedOn("values added", f.Device, st, keys, values, added); err != nil {
+	if err := f.CheckOn("values added", st, keys, values, added); err != nil {
 		return err
 	}
 	return f.Writing(st, func(st *device.Stream) error {

@@ -80,7 +80,7 @@ func MixOn[K any](f *Frame, st *device.Stream, ops device.Slice[table.Op], keys 
 }
 
 func mixOn(f *Frame, st *device.Stream, ops, keys, values, results, status DeviceSlice, mix Mixer, size func() (capacity, live int64)) error {
-	if err := f.Family.CheckNamedOn("ops values results status", f.Device, st, keys, ops, values, results, status); err != nil {
+	if err := f.CheckOn("ops values results status", st, keys, ops, values, results, status); err != nil {
 		return err
 	}
 	return f.Writing(st, func(st *device.Stream) error {

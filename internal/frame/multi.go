@@ -22,7 +22,7 @@ func CountValuesOn[K any](f *Frame, st *device.Stream, keys device.Slice[K], cou
 }
 
 func countUpOn(f *Frame, st *device.Stream, keys, counts DeviceSlice, count func(st *device.Stream, b Rows) error) error {
-	if err := f.Family.CheckNamedOn("counts", f.Device, st, keys, counts); err != nil {
+	if err := f.CheckOn("counts", st, keys, counts); err != nil {
 		return err
 	}
 	return f.Reading(st, func(st *device.Stream) error {

@@ -11,9 +11,28 @@ import (
 	"github.com/warpmap/warpmap/internal/testenv"
 )
 
+// openMarking is a CPU device on which operations are marked, as on a GPU.
+func openMarking(t *testing.T) *device.Device {
+	d := openCPU(t)
+	faults.Set(d, (&faults.Counter{}).Order)
+	t.Cleanup(func() { faults.Set(d, nil) })
+	return d
+}
+
+// Without calls that are to fail, nothing is marked on the CPU device, whose work ends within the call that queues it.
+func TestOrderMarksNothingOnTheCPU(t *testing.T) {
+	var o frame.Order
+	o.Init(openCPU(t))
+	nothing := func() error { return nil }
+	must(t, errors.Join(o.Write(nil, nothing), o.Read(nil, nothing)))
+	if writes, reads := o.Marks(); writes+reads > 0 {
+		t.Errorf("%d writes and %d reads are marked", writes, reads)
+	}
+}
+
 // An operation that fails half-way has put something on the stream, which later ones must wait for.
 func TestOrderMarksWhatFails(t *testing.T) {
-	d := openCPU(t)
+	d := openMarking(t)
 	failed := errors.New("half-way")
 	for name, queue := range map[string]func() error{
 		"error": func() error { return failed },
@@ -107,7 +126,7 @@ func TestOrderBeginsWithTheTable(t *testing.T) {
 // Idle waits for every operation, also where a wait is refused, and tells which streams it could not wait for. A table
 // that is closed then is freed behind these, and not at once.
 func TestIdleWaitsForAll(t *testing.T) {
-	d := openCPU(t)
+	d := openMarking(t)
 	var streams []*device.Stream
 	for range 2 {
 		st, err := d.NewStream()
@@ -141,7 +160,7 @@ func TestIdleWaitsForAll(t *testing.T) {
 			must(t, last.Close())
 			faults.Set(d, c.refuse.Order)
 			err = f.Close()
-			faults.Set(d, nil)
+			faults.Set(d, (&faults.Counter{}).Order)
 			if got := c.refuse.Count(faults.Sync); got != c.waits {
 				t.Errorf("%d waits, want %d", got, c.waits)
 			}

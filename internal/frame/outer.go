@@ -97,7 +97,7 @@ func FindOuter[K, V any](f *Frame, keys []K, none V, found []bool, find findAll)
 	if found == nil {
 		return FindValues[K, V](f, keys, outerly(none, device.Slice[bool]{}, find))
 	}
-	if err := f.open(); err != nil {
+	if err := f.Usable(); err != nil {
 		return nil, nil, err
 	}
 	flags, err := device.Make[bool](f.Device, len(keys))
@@ -116,7 +116,7 @@ func FindOuter[K, V any](f *Frame, keys []K, none V, found []bool, find findAll)
 // FindOuterOn implements FindAllOuter on the device, in slices of its own making; found may be the zero Slice.
 func FindOuterOn[K, V any](f *Frame, st *device.Stream, keys device.Slice[K], none V, found device.Slice[bool],
 	find findAll) (offsets device.Slice[uint64], values device.Slice[V], err error) {
-	if err := f.Family.CheckNamedOn("found", f.Device, st, keys, Optional(found)); err != nil {
+	if err := f.CheckOn("found", st, keys, Optional(found)); err != nil {
 		return offsets, values, err
 	}
 	return FindValuesOn[K, V](f, st, keys, outerly(none, found, find))

@@ -11,7 +11,7 @@ import (
 // FindValuesIn does what FindValuesInto does, with room of the caller's for some number of values. If there are more,
 // *RoomError tells how many.
 func FindValuesIn[K, V any](f *Frame, st *device.Stream, keys device.Slice[K], offsets device.Slice[uint64], values device.Slice[V], find findAll) (int, error) {
-	if err := errors.Join(f.Family.CheckOn(f.Device, st), values.On(f.Device)); err != nil {
+	if err := errors.Join(f.CheckOn("", st), values.On(f.Device)); err != nil {
 		return 0, err
 	}
 	n, err := FindValuesInto(f, st, keys, offsets, func(n int) (device.Slice[V], error) {
@@ -35,10 +35,10 @@ func FindPages[K, V any](f *Frame, st *device.Stream, keys device.Slice[K], most
 	if most < 1 {
 		return fmt.Errorf("%s: pages of %d values", f.Family, most)
 	}
-	if err := f.Family.CheckOn(f.Device, st, keys); err != nil {
+	if err := f.CheckOn("", st, keys); err != nil {
 		return err
 	}
-	if err := f.open(); err != nil || keys.Len() == 0 {
+	if err := f.Usable(); err != nil || keys.Len() == 0 {
 		return err
 	}
 	// As many keys as would fill a page with one value each, and half as many again: fewer where they have more.

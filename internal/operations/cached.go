@@ -75,12 +75,18 @@ func newCached(r *run) *cached {
 func (m *cached) begin() error {
 	a := m.r.ask("stats", nil)
 	m.stats, m.buckets = a.Cache, uint64(a.Cache.Capacity/slotsOf)
-	t := m.r.f.Table
-	if n, most := t.number("capacity"), t.number64("bytes"); a.Err == nil &&
-		(a.Cache.Capacity < n || n > 0 && a.Cache.Capacity >= n+slotsOf || most > 0 && a.Cache.Bytes > most) {
-		return fmt.Errorf("a cache of %d pairs and %d bytes, of %d and %d", a.Cache.Capacity, a.Cache.Bytes, n, most)
+	if a.Err != nil {
+		return a.Err
 	}
-	return a.Err
+	t, x := m.r.f.Table, a.Cache
+	over := func(bytes int64, bound string) bool { most := t.number64(bound); return most > 0 && bytes > most }
+	if n := t.number("capacity"); x.Capacity < n || n > 0 && x.Capacity >= n+slotsOf ||
+		over(x.Bytes-x.HostBytes, "bytes") || over(x.HostBytes, "hostbytes") ||
+		(x.HostBytes > 0) != (t.number("hostvalues") > 0) {
+		return fmt.Errorf("a cache of %d pairs and %d bytes, %d of them of the host, where the options are %v", x.Capacity,
+			x.Bytes, x.HostBytes, t)
+	}
+	return nil
 }
 
 func (m *cached) bucket(key uint64) uint64 {
@@ -272,7 +278,8 @@ func (m *cached) rows(s *step) {
 // counts holds the cache's own counts against its pairs.
 func (m *cached) counts(s *step) error {
 	x := &s.is
-	if x.Len != len(s.after) || x.Len > x.Capacity || x.Capacity != s.was.Capacity || x.Bytes != s.was.Bytes {
+	if x.Len != len(s.after) || x.Len > x.Capacity || x.Capacity != s.was.Capacity || x.Bytes != s.was.Bytes ||
+		x.HostBytes != s.was.HostBytes {
 		return fmt.Errorf("%d pairs are given, and statistics have %d, of %d in %d bytes; before of %d in %d bytes",
 			len(s.after), x.Len, x.Capacity, x.Bytes, s.was.Capacity, s.was.Bytes)
 	}

@@ -48,7 +48,8 @@ func noValue() codec[struct{}] {
 
 // cacheOptions are those of a table's line.
 func cacheOptions(t Settings) cache.Options {
-	return cache.Options{Capacity: t.number("capacity"), Bytes: t.number64("bytes"), Policy: policies[t.Get("policy")],
+	return cache.Options{Capacity: t.number("capacity"), Bytes: t.number64("bytes"),
+		HostValues: t.number("hostvalues") > 0, HostBytes: t.number64("hostbytes"), Policy: policies[t.Get("policy")],
 		TimeToLive: millis(t.number64("ttl")), Lives: t.number("lives") > 0, Hash: t.number("hash"),
 		Seed: t.seed("seed") | 1}
 }

@@ -57,7 +57,8 @@ type Row struct {
 var known = map[string]map[string]string{
 	"table": {"key": "word", "value": "word", "capacity": "whole", "load": "fraction", "maxbytes": "whole", "hash": "whole",
 		"seed": "whole", "distinct": "whole", "saturate": "whole", "positives": "fraction", "bytes": "whole", "long": "whole",
-		"keybytes": "whole", "policy": "word", "ttl": "whole", "lives": "whole"},
+		"keybytes": "whole", "policy": "word", "ttl": "whole", "lives": "whole",
+		"hostvalues": "whole", "hostbytes": "whole"},
 	"ground": {"family": "word", "shards": "whole", "members": "whole", "stress": "whole", "memory": "whole", "kept": "word",
 		"piece": "whole", "askall": "whole", "copies": "whole", "layout": "whole", "window": "whole", "insert": "whole",
 		"find": "whole", "low": "fraction", "balance": "whole", "subtables": "whole", "bucket": "whole", "light": "whole",
@@ -66,7 +67,7 @@ var known = map[string]map[string]string{
 		"tag": "whole"},
 	"op": {"n": "whole", "keys": "word", "values": "word", "when": "whole", "ops": "whole", "on": "word", "stream": "word",
 		"with": "word", "family": "word", "what": "word", "seed": "whole",
-		"scores": "whole", "lives": "whole", "capacity": "whole", "policy": "word"},
+		"scores": "whole", "lives": "whole", "capacity": "whole", "policy": "word", "hostvalues": "whole"},
 }
 
 // opNames are the operations. A table that lacks one leaves it out.

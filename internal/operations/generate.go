@@ -155,6 +155,12 @@ func (m *making) cache(s Settings) Settings {
 	if !m.plain {
 		s = s.With("ttl", pick(m.Rand, 0, 0, 100, 3_600_000)).With("lives", m.chance(3))
 	}
+	if s.Get("value") == "64" && m.chance(2) {
+		s = s.With("hostvalues", 1)
+		if m.chance(3) {
+			s = s.With("capacity", 0).With("hostbytes", pick(m.Rand, 768, 10_000, 300_000))
+		}
+	}
 	return s
 }
 
@@ -301,6 +307,9 @@ func (m *making) op(name string) {
 		s := Settings{}.With("family", pick(m.Rand, families...)).With("seed", m.IntN(1000)|1)
 		if m.Kind == "cache" {
 			s = s.With("capacity", pick(m.Rand, 12, 300, 20_000))
+			if m.f.Table.Get("value") == "64" {
+				s = s.With("hostvalues", m.chance(2))
+			}
 			if m.chance(4) {
 				s = s.With("policy", pick(m.Rand, "lru", "lfu", "aged", "scored"))
 			}

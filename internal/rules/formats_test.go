@@ -13,6 +13,7 @@ var formats = map[string]string{
 	"sketch.ofForm":                   "sketch/FuzzForm sketch/FuzzLoad",
 	"sketch.countMinOf":               "sketch/FuzzCountMinForm sketch/FuzzLoadCountMin",
 	"sketch.topOf":                    "sketch/FuzzTopForm sketch/FuzzLoadTop sketch/FuzzTopWords",
+	"sketch.textTopOf":                "sketch/FuzzTextTopWords sketch/FuzzLoadTextTop",
 	"genome/kmers.head":               "genome/kmers/FuzzFile genome/kmers/FuzzPart genome/kmers/FuzzPlainPart",
 	"genome/kmers.readCounted":        "genome/kmers/FuzzPlainPart",
 	"genome/classify.describe":        "genome/classify/FuzzDatabaseFile genome/classify/FuzzDatabaseContent",

@@ -1,0 +1,146 @@
+package warpmap_test
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/warpmap/warpmap/cache"
+	"github.com/warpmap/warpmap/cuckoo"
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/sketch"
+	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/warpcore"
+)
+
+// The zero value of a cache, a filter or a sketch, and one that is closed, have each of their methods return: with an
+// error that is a line, where the method has one. That of a zero value names the function that makes such a thing. Slices that were
+// freed, and a device that is nil, are errors, too.
+func TestMisuse(t *testing.T) {
+	d := openCPU(t)
+	limits := table.FilterOptions{Capacity: 100}
+	for _, kind := range []struct {
+		zero any
+		by   string
+		make func(d *device.Device) (any, error)
+	}{
+		{new(cache.Cache[uint64, uint64]), "New", func(d *device.Device) (any, error) {
+			return cache.New[uint64, uint64](d, cache.Options{Capacity: 24, Lives: true})
+		}},
+		{new(cache.Tiered[uint64, uint64]), "NewTiered", nil},
+		{new(cuckoo.Filter[uint64]), "New", func(d *device.Device) (any, error) {
+			return cuckoo.New[uint64](d, cuckoo.Options{FilterOptions: limits})
+		}},
+		{new(warpcore.Filter[uint64]), "NewFilter", func(d *device.Device) (any, error) {
+			return warpcore.NewFilter[uint64](d, warpcore.FilterOptions{FilterOptions: limits})
+		}},
+		{new(sketch.HyperLogLog[uint64]), "NewHyperLogLog", func(d *device.Device) (any, error) {
+			return sketch.NewHyperLogLog[uint64](d, sketch.HyperLogLogOptions{})
+		}},
+		{new(sketch.CountMin[uint64]), "NewCountMin", func(d *device.Device) (any, error) {
+			return sketch.NewCountMin[uint64](d, sketch.CountMinOptions{})
+		}},
+		{new(sketch.Top[uint64]), "NewTop", func(d *device.Device) (any, error) {
+			return sketch.NewTop[uint64](d, sketch.TopOptions{Counters: 9})
+		}},
+		{new(sketch.TextTop), "NewTextTop", nil},
+	} {
+		callAll(t, "zero", kind.zero, false, func(method string, err error) bool {
+			return method == "Close" && err == nil || method != "Close" && err != nil &&
+				strings.HasSuffix(err.Error(), " that "+kind.by+" has not made")
+		})
+		if kind.make == nil {
+			continue
+		}
+		if _, err := kind.make(nil); err == nil || !strings.Contains(err.Error(), "no device") {
+			t.Errorf("%T on a nil device: %v", kind.zero, err)
+		}
+		made, err := kind.make(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		callAll(t, "freed slices for", made, true, func(method string, err error) bool {
+			return errors.Is(err, device.ErrFreed)
+		})
+		if err := made.(interface{ Close() error }).Close(); err != nil {
+			t.Fatal(err)
+		}
+		callAll(t, "closed", made, false, func(method string, err error) bool {
+			return method == "Close" && err == nil || method != "Close" && errors.Is(err, table.ErrClosed) ||
+				strings.HasSuffix(method, "Text") // a sketch of numbers has none
+		})
+	}
+}
+
+// callAll calls all methods of x with arguments that are empty; or those that take device slices, with such as were
+// freed. Each error must be a line that right accepts, which is told the method.
+func callAll(t *testing.T, state string, x any, freed bool, right func(method string, err error) bool) {
+	t.Helper()
+	v := reflect.ValueOf(x)
+	for i := range v.NumMethod() {
+		m := v.Type().Method(i)
+		if freed && !strings.HasSuffix(m.Name, "On") {
+			continue
+		}
+		in := []reflect.Value{}
+		for j := 1; j < m.Type.NumIn(); j++ {
+			in = append(in, argument(t, m.Type.In(j), v, freed))
+		}
+		func() {
+			defer func() {
+				if p := recover(); p != nil {
+					t.Errorf("%s %T: %s panics: %v", state, x, m.Name, p)
+				}
+			}()
+			out := v.Method(i).Call(in)
+			if len(out) == 0 || out[len(out)-1].Type() != reflect.TypeFor[error]() {
+				return
+			}
+			err, _ := out[len(out)-1].Interface().(error)
+			if err != nil && strings.Contains(err.Error(), "\n") || !right(m.Name, err) {
+				t.Errorf("%s %T: %s: %v", state, x, m.Name, err)
+			}
+		}()
+	}
+}
+
+// argument is one of that type for a method of v.
+func argument(t *testing.T, of reflect.Type, v reflect.Value, freed bool) reflect.Value {
+	switch {
+	case of == reflect.TypeFor[context.Context]():
+		return reflect.ValueOf(t.Context())
+	case of == reflect.TypeFor[table.Combine]():
+		return reflect.ValueOf(table.Add)
+	case of == v.Type():
+		return v
+	case of.Kind() == reflect.Int:
+		return reflect.ValueOf(2)
+	case of.Kind() == reflect.Func:
+		return reflect.MakeFunc(of, func([]reflect.Value) (out []reflect.Value) {
+			for i := range of.NumOut() {
+				out = append(out, reflect.Zero(of.Out(i)))
+			}
+			return out
+		})
+	case !freed:
+	case of == reflect.TypeFor[device.Slice[uint64]]():
+		return reflect.ValueOf(freedSlice[uint64](t))
+	case of == reflect.TypeFor[device.Slice[bool]]():
+		return reflect.ValueOf(freedSlice[bool](t))
+	case of == reflect.TypeFor[device.Slice[table.Op]]():
+		return reflect.ValueOf(freedSlice[table.Op](t))
+	case of == reflect.TypeFor[device.Slice[table.Status]]():
+		return reflect.ValueOf(freedSlice[table.Status](t))
+	}
+	return reflect.Zero(of)
+}
+
+func freedSlice[T any](t *testing.T) device.Slice[T] {
+	s, err := device.Make[T](openCPU(t), 1)
+	if err := errors.Join(err, s.Free()); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
