@@ -84,6 +84,9 @@ func public(dir string) (map[string][]string, error) {
 	for line := range strings.Lines(string(text)) {
 		f := strings.Split(strings.TrimSpace(line), "|")
 		path, name, at, files := f[0], f[1], f[2], f[3:]
+		if files[0] == "" { // it has tests alone
+			continue
+		}
 		for i := range files {
 			files[i] = filepath.Join(at, files[i])
 		}
