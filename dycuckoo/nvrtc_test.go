@@ -14,6 +14,7 @@ import (
 // All kernels compile for GPUs, on machines that have none: the main program of one layout; in long runs
 // every layout, width of words and size of buckets, each for one architecture, and the kernels of callbacks.
 func TestKernelsCompileForGPUs(t *testing.T) {
+	testenv.ByTurns(t)
 	type compiled struct {
 		arch string
 		w    frame.Width

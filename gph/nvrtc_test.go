@@ -13,6 +13,7 @@ import (
 // architecture, and every variant that TestVariants runs, each for one architecture in turn; and the kernels of callbacks and of
 // these tests.
 func TestKernelsCompileForGPUs(t *testing.T) {
+	testenv.ByTurns(t)
 	archs := []string{"sm_80", "sm_90", "sm_70"}
 	all := []variant{{4, 4, 4, 2, 2, 4, 4}}
 	if testenv.Long() {

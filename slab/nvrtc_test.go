@@ -14,6 +14,7 @@ import (
 
 // All kernels compile for GPUs, on machines that have none: each variant for one architecture; in short runs one, without what few call.
 func TestKernelsCompileForGPUs(t *testing.T) {
+	testenv.ByTurns(t)
 	for i, v := range []struct {
 		key, value, group int
 		light, multi      bool
@@ -52,6 +53,7 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 
 // Stretches of all layouts: short runs have one.
 func TestStretchesCompileForGPUs(t *testing.T) {
+	testenv.ByTurns(t)
 	for i, v := range []struct {
 		key, value int
 		arch       string
@@ -81,6 +83,7 @@ func compiles(t *testing.T, arch, what string, programs ...*device.Program) {
 }
 
 func TestUpdatesCompileForGPUs(t *testing.T) {
+	testenv.ByTurns(t)
 	for i, v := range []struct {
 		key, value int
 		of         reflect.Type

@@ -16,6 +16,7 @@ const emptyCallback = "__device__ void callback(const forEachParams& p, C::key, 
 
 // The kernels compile for GPUs, where there are none: for one size of tickets, in long runs for all, and other widths.
 func TestCompileForGPUs(t *testing.T) {
+	testenv.ByTurns(t)
 	variants := map[config]string{{8, 8, 8, 0}: "sm_90"}
 	if testenv.Long() {
 		variants[config{256, 8, 8, 0}], variants[config{4, 8, 16, 0}] = "sm_80", "sm_90"

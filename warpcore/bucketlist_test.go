@@ -87,6 +87,7 @@ func TestBucketListUnderStress(t *testing.T) {
 
 // The kernels compile for GPUs, on machines that have none, with a kernel of a user's and a callback.
 func TestBucketListCompilesForGPUs(t *testing.T) {
+	testenv.ByTurns(t)
 	for i, c := range []struct{ key, value, insert, find int }{{4, 4, 1, 4}, {8, 16, 1, 2}, {4, 16, 4, 4}, {8, 4, 2, 32}} {
 		if i > 0 && !testenv.Long() {
 			break

@@ -71,6 +71,7 @@ func TestMultiBucketUnderStress(t *testing.T) {
 
 // The kernels compile for GPUs, on machines that have none, with a kernel of a user's and a callback.
 func TestMultiBucketCompilesForGPUs(t *testing.T) {
+	testenv.ByTurns(t)
 	for i, c := range []struct{ key, value, bucket, window, insert, find int }{
 		{4, 4, 0, 2, 1, 2}, {8, 16, 0, 2, 1, 1}, {4, 16, 1, 4, 4, 4}, {8, 4, 14, 2, 2, 32}, {4, 8, 30, 1, 32, 1}, {8, 8, 0, 8, 8, 4}, {8, 4, 1, 32, 1, 8},
 	} {

@@ -14,6 +14,7 @@ import (
 // All kernels compile for GPUs, on machines that have none: two programs of a variant that compiles fast; in long runs a layout and a width of words
 // for each architecture, and every variant that TestVariants runs, each for one architecture in turn.
 func TestKernelsCompileForGPUs(t *testing.T) {
+	testenv.ByTurns(t)
 	archs := []string{"sm_70", "sm_90", "sm_80"}
 	all := testenv.Some([]variant{{4, 4, Packed, 1, 1, 1}, {16, 0, Packed, 4, 1, 4}, {4, 0, Packed, 16, 1, 4}}, 1)
 	if testenv.Long() {

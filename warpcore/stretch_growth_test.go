@@ -171,6 +171,7 @@ func growthHistory[K uint32 | uint64](d *device.Device, o table.Options, bytes i
 }
 
 func TestGrowthInStretches(t *testing.T) {
+	testenv.ByTurns(t)
 	t.Parallel()
 	onDevices(t, func(t *testing.T, d *device.Device) {
 		for i, o := range []table.Options{{}, {LoadFactor: 1}, {LoadFactor: 0.5}, {Hash: kernel.HashIdentity}} {
@@ -271,6 +272,7 @@ func growthDefects(story func(seed uint64) error) []defect {
 
 // The kernels of stretches compile for GPUs, on machines that have none.
 func TestStretchesCompileForGPUs(t *testing.T) {
+	testenv.ByTurns(t)
 	for _, v := range testenv.Some([]variant{{4, 4, Packed, 8, 1, 4}, {4, 0, Packed, 16, 1, 4}, {8, 8, Packed, 4, 1, 2},
 		{16, 0, Packed, 4, 1, 4}, {4, 8, Packed, 4, 1, 4}, {8, 0, Packed, 2, 1, 1}, {4, 4, Packed, 2, 1, 1}}, 1) {
 		c := &core{opts: v.options(table.Options{})}

@@ -170,6 +170,7 @@ func multiStress(t *testing.T) func(seed uint64) error {
 }
 
 func TestMultiStretchesUnderStress(t *testing.T) {
+	testenv.ByTurns(t)
 	t.Parallel()
 	stress := multiStress(t)
 	for seed := range uint64(testenv.Seeds(40)) {
