@@ -151,9 +151,13 @@ func TestGunzip(t *testing.T) {
 		"behind":        gzipped(text[:5000]) + "garbage",
 		"little behind": gzipped(text[:5000]) + "\x1f",
 	}
+	levels := []int{flate.HuffmanOnly, 0, 1, 2, 6, 9}
+	if testing.Short() { // beside the race detector, which goroutines alone concern
+		levels = levels[1:3]
+	}
 	for name, text := range map[string]string{"reads": text, "two": strings.Repeat("ab", 70_000), "noise": string(noise),
 		"one": strings.Repeat("A", 100_000), "few": "abc", "none": "", "mixed": text[:60_000] + string(noise) + text} {
-		for _, level := range []int{flate.HuffmanOnly, 0, 1, 2, 6, 9} {
+		for _, level := range levels {
 			files[fmt.Sprint(name, " ", level)] = gzippedAt(level, text)
 		}
 	}
@@ -184,8 +188,11 @@ func TestGunzip(t *testing.T) {
 	z.Close()
 	files["stored between"] = between.String()
 	some, header := 3, 12
-	if testenv.Long() {
+	switch {
+	case testenv.Long():
 		some, header = 200, 60
+	case testing.Short():
+		some = 1
 	}
 	for name, packed := range files {
 		same(name, packed)

@@ -16,6 +16,9 @@ func TestText(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := letters(3, 500_000)
+	if testing.Short() { // beside the race detector
+		text = text[:100_000]
+	}
 	plain := func(s string) string { return s }
 	packed := func(s string) string { return string(z.EncodeAll([]byte(s), nil)) }
 	members := func(s string) string { return bgzfed("", cutUp(s, 9000)...) }
