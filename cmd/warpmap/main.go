@@ -34,7 +34,13 @@ func main() {
 	came := make(chan os.Signal, 1)
 	// Nothing stops this when all is done: a signal that comes then would end as a failure what was none.
 	signal.Notify(came, ends...)
-	crash.Go(func() { cancel(&signalError{<-came}) })
+	crash.Go(func() {
+		s := <-came
+		if finishes.Load() {
+			signal.Stop(came) // before anybody says that another signal ends the process: this would swallow it
+		}
+		cancel(&signalError{s})
+	})
 	crash.Handle(func(e *crash.Error) { // compilers and others that the context ends have a while for that
 		cancel(e)
 		time.Sleep(patience)

@@ -72,6 +72,13 @@ func startKeyServer(t *testing.T, dir string, env []string, args ...string) *key
 	}
 }
 
+// Wait waits a minute for the end. Then the server says what its goroutines wait for.
+func (s *keyServer) Wait() error {
+	t := time.AfterFunc(time.Minute, func() { s.Process.Signal(syscall.SIGQUIT) })
+	defer t.Stop()
+	return s.Cmd.Wait()
+}
+
 // ask sends a line, and gives the reply's: of a string its bytes.
 func (s *keyServer) ask(line string) string {
 	s.t.Helper()
