@@ -127,6 +127,20 @@ template <class C> __device__ __forceinline__ Bucket<C> load_bucket_readonly(con
     return b;
 }
 
+// load_bucket_readonly_if does where `on` says so, and leaves the bucket as it is elsewhere.
+template <class C> __device__ __forceinline__ void load_bucket_readonly_if(bool on, const u64* at, Bucket<C>& b) {
+    if constexpr (C::WORDS == 1) load_readonly_if(on, at, b.w[0]);
+    else {
+#pragma unroll
+        for (int i = 0; i < C::WORDS; i += 2) {
+            u128 x{b.w[i], b.w[i + 1]};
+            load_readonly_if(on, (const u128*)(at + i), x);
+            b.w[i] = x.lo;
+            b.w[i + 1] = x.hi;
+        }
+    }
+}
+
 // put_in puts a tag into an empty slot of a bucket, last seen as `was`. A try fails only where another lane's has
 // changed the word. All words are compared before one is swapped, so that lanes of a warp that swap different words do
 // so at once.
@@ -292,11 +306,9 @@ template <class C> __device__ __forceinline__ Moved move_chain(const Window<C>& 
     return IN_THE_WAY;
 }
 
-// insert_tag puts a tag into one of its two buckets, of which `first` is the one that its key names; false if there is
-// no room. No other tag is lost, whatever comes of it.
-template <class C> __device__ __forceinline__ bool insert_tag(const Window<C>& w, u32 first, u32 tag) {
+// insert_moving puts a tag into one of its two buckets, of which the first, which its key names, was full.
+template <class C> __device__ __forceinline__ bool insert_moving(const Window<C>& w, u32 first, u32 tag) {
     u64* home = w.at(first);
-    if (put_in<C>(home, load_bucket<C>(home), tag)) return true;
     mark<C>(home, tag);
     u32 second = w.other(first, tag);
     u64* away = w.at(second);
@@ -310,6 +322,13 @@ template <class C> __device__ __forceinline__ bool insert_tag(const Window<C>& w
         pause();
     }
     return false;
+}
+
+// insert_tag puts a tag into one of its two buckets, of which `first` is the one that its key names; false if there is
+// no room. No other tag is lost, whatever comes of it.
+template <class C> __device__ __forceinline__ bool insert_tag(const Window<C>& w, u32 first, u32 tag) {
+    u64* home = w.at(first);
+    return put_in<C>(home, load_bucket<C>(home), tag) || insert_moving<C>(w, first, tag);
 }
 
 // insert puts a key in; false if there is no room. contains tells whether it may be in. erase takes it out once; false

@@ -424,6 +424,31 @@ func partitioned(t *testing.T, d *device.Device, rule func(*filter), tag, times 
 	defer out.Free()
 	must(t, f.DeleteOn(nil, out, device.Slice[bool]{}))
 	must(t, f.filter.expect(in))
+
+	// What is taken out is told, row by row. A key that the filter does not contain cannot be taken out later, either.
+	absent := tabletest.KeysOf[uint32](randomKeys(7, 2*len(in)))
+	found := make([]bool, len(absent))
+	must(t, f.Contains(absent, found))
+	var both []uint32
+	var is []bool
+	for i, k := range absent {
+		if !found[i] && len(both) < 2*len(in) {
+			both, is = append(both, k, uint32(in[len(both)/2])), append(is, false, true)
+		}
+	}
+	mixed, err := device.From(d, both)
+	must(t, err)
+	defer mixed.Free()
+	told, err := device.From(d, make([]bool, len(both)))
+	must(t, err)
+	defer told.Free()
+	must(t, f.DeleteOn(nil, mixed, told))
+	got, err := told.Host(nil)
+	must(t, err)
+	if len(both) != 2*len(in) || !slices.Equal(got, is) {
+		t.Errorf("of %d keys that are in, and as many others, %d are told to be deleted", len(both)/2, frame.Count(got))
+	}
+	must(t, f.filter.expect(nil))
 }
 
 // A filter that is several times larger takes the keys of filters, and errs as many times more often.

@@ -64,9 +64,7 @@ WARPMAP_KERNEL(erase, batchParams) {
     });
 }
 
-// Nothing is changed beside this kernel, so a bucket may come from any cache. A lane has several keys under way. One
-// whose second bucket is not wanted reads the first again, which is near by then: behind a branch, the compiler would
-// wait for each key's second bucket in turn.
+// Nothing is changed beside this kernel, so a bucket may come from any cache. A lane has several keys under way.
 WARPMAP_KERNEL(contains, batchParams) {
 #if defined(WARPMAP_HOST) && !defined(WARPMAP_STRESS)
     for_each_key<false>(p, [&p](u64 i, const Place<C>& x) {
@@ -97,7 +95,7 @@ WARPMAP_KERNEL(contains, batchParams) {
         for (int j = 0; j < EACH; j++) {
             found[j] = b[j].has(x[j].tag);
             away[j] = !found[j] && b[j].marked(x[j].tag);
-            b[j] = load_bucket_readonly<C>(away[j] ? x[j].second() : x[j].first());
+            load_bucket_readonly_if<C>(away[j], x[j].second(), b[j]);
         }
 #pragma unroll
         for (int j = 0; j < EACH; j++)

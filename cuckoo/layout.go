@@ -176,6 +176,7 @@ type stretchParams struct {
 	Rows    frame.Partition
 	Refused uint64 // of insert_stretch: the bitmap of the positions that found no room
 	Failed  uint64 // and how many they are
+	Told    uint64 // of erase_stretch and tell_all: a byte for each row, whether it was in; or 0
 }
 
 // statsParams are the parameters of stats.
@@ -207,8 +208,13 @@ const (
 	stretchKey = 32
 	// stretchThreads is how many threads a block has that works on a window.
 	stretchThreads = 512
-	// sharedBeside is shared memory beside a window: its version.
+	// sharedBeside is dynamic shared memory beside a window: its version.
 	sharedBeside = 16
+	// waiting is how many rows of a window may wait whose first bucket is full: those that four rows of each thread can
+	// add to those that are too few for all threads. Three blocks with windows of 64 KiB share a multiprocessor.
+	waiting = 5 * stretchThreads
+	// waitingBytes is the shared memory of those: their numbers, and how many there are.
+	waitingBytes = 4 * (waiting + 1)
 )
 
 const (
@@ -238,6 +244,8 @@ func (c config) program(name, main string) *device.Program {
 			{Name: "CUCKOO_LOOKS", Value: looks},
 			{Name: "CUCKOO_TRIES", Value: tries},
 			{Name: "CUCKOO_SEARCHES", Value: searches},
+			{Name: "CUCKOO_WAITING", Value: waiting},
+			{Name: "CUCKOO_BESIDE", Value: waitingBytes},
 		}...),
 		Layouts: []any{Table{}, batchParams{}, partitionParams{}, stretchParams{}, statsParams{}, Sums{},
 			mergeParams{}},

@@ -116,7 +116,7 @@ func (s story) tell(d *device.Device, seed uint64) (err error) {
 		n := rng.IntN(len(in))
 		if s.beside {
 			err = eraseBeside(f, rng, in[:n], in[n:])
-		} else if s.stretch {
+		} else if s.stretch && round%2 == 0 {
 			err = eraseOn(f, in[:n])
 		} else if gone, err := f.Delete(in[:n], nil); err != nil || gone != n {
 			return fmt.Errorf("round %d: %d of %d are deleted: %v", round, gone, n, err)

@@ -310,6 +310,16 @@ __device__ __forceinline__ u128 load_readonly(const u128* p) {
     asm volatile("ld.global.nc.v2.u64 {%0, %1}, [%2];" : "=l"(v.lo), "=l"(v.hi) : "l"(p));
     return v;
 }
+// load_readonly_if loads where `on` says so, and leaves v as it is elsewhere: without a branch, behind which the loads of a
+// lane would wait for one another.
+__device__ __forceinline__ void load_readonly_if(bool on, const u128* p, u128& v) {
+    asm volatile("{ .reg .pred q; setp.ne.u32 q, %3, 0; @q ld.global.nc.v2.u64 {%0, %1}, [%2]; }"
+                 : "+l"(v.lo), "+l"(v.hi)
+                 : "l"(p), "r"((u32)on));
+}
+__device__ __forceinline__ void load_readonly_if(bool on, const u64* p, u64& v) {
+    asm volatile("{ .reg .pred q; setp.ne.u32 q, %2, 0; @q ld.global.nc.u64 %0, [%1]; }" : "+l"(v) : "l"(p), "r"((u32)on));
+}
 #if WARPMAP_CAS128
 __device__ __forceinline__ u128 cas(u128* p, u128 old, u128 now) {
     u128 was;

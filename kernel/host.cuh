@@ -741,6 +741,9 @@ UNWATCHED inline u128 exchange_whole(u128* p, u128 now) {
 PRIMITIVE u128 load_relaxed(const u128* p) { AT ON_LOAD(p, load_whole(p), RELAXED); }
 PRIMITIVE u128 load_acquire(const u128* p) { AT ON_LOAD(p, load_whole(p), ACQUIRE); }
 PRIMITIVE u128 load_readonly(const u128* p) { ON_READONLY(p); }
+template <class T> inline void load_readonly_if(bool on, const T* p, T& v) {
+    if (on) v = load_readonly(p);
+}
 PRIMITIVE void store_relaxed(u128* p, u128 v) { AT ON_STORE(p, RELAXED, store_whole(p, v)); }
 PRIMITIVE void store_release(u128* p, u128 v) { AT ON_STORE(p, RELEASE, store_whole(p, v)); }
 PRIMITIVE u128 cas(u128* p, u128 old, u128 now) { AT ON_CAS(p, old, cas_unstressed(p, old, now)); }
