@@ -107,6 +107,11 @@ template <class C> __device__ __forceinline__ void touch(u32* score, u32 now, u3
         if (s != now) store_relaxed(score, now);
     } else if (s < CACHE_MOST_COUNT) add(score, times);
 }
+// mark notes that a pair was used where all marks are together: see touch_marked.
+__device__ __forceinline__ void mark(u64 marks, u64 number, u32 slot) {
+    u32 *word = at<u32>(marks) + number / 2, bit = 1u << ((u32)number % 2 * 16 + slot);
+    if (!(load_relaxed(word) & bit)) or_of(word, bit);
+}
 // new_score is that of a pair that comes in, as often as weight says. Pairs that come back from a file have scores
 // whatever the policy.
 template <class C> __device__ __forceinline__ u32 new_score(u32 now, u64 scores, u64 i, u32 weight) {

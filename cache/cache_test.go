@@ -61,7 +61,7 @@ func newRig[K any, V comparable](d *device.Device, o Options, seed uint64) (*rig
 	info := d.Info()
 	r := &rig[K, V]{m: m, model: newModel(m.core), rng: rand.New(rand.NewPCG(seed, 3)),
 		mask:  1<<(8*m.core.cfg.keyBytes-1)<<1 - 1,
-		known: map[V]uint32{}, exact: !info.CUDA() && !info.Stress}
+		known: map[V]uint32{}, exact: !info.CUDA() && !info.Stress && !m.core.opts.early}
 	m.core.since = func() time.Duration { return r.at }
 	r.model.life = uint64(ticksOf(o.TimeToLive))
 	return r, nil

@@ -51,7 +51,7 @@ type core struct {
 	cfg     config
 	opts    Options
 	kernel  struct {
-		find, erase              device.Kernel[findParams]
+		find, erase, touchMarked device.Kernel[findParams]
 		put                      device.Kernel[putParams]
 		mixed                    device.Kernel[mixedParams]
 		export, measure, lowered device.Kernel[slotsParams]
@@ -59,6 +59,7 @@ type core struct {
 		cover                    device.Kernel[coverParams]
 	}
 	covering frame.Late
+	order    ordering
 
 	// Guarded by the frame's lock.
 	t        Table
@@ -130,7 +131,8 @@ func (o *Options) complete(cfg *config) (buckets int64, err error) {
 		o.Seed = rand.Uint64()
 	}
 	cfg.policy, cfg.hash = o.Policy, o.Hash
-	if o.Policy == Scored { // of its rows with one key, each may have a score of its own, and may be refused
+	cfg.marks = cfg.marks && o.Policy == LRU // counts of uses are added up one by one
+	if o.Policy == Scored {                  // of its rows with one key, each may have a score of its own, and may be refused
 		cfg.tile = 0
 	}
 	if !bounded {
@@ -156,6 +158,7 @@ func (c *core) begin() error {
 	if c.cfg.tile = c.opts.tile; c.cfg.tile == 0 && c.frame.Device.Info().CUDA() {
 		c.cfg.tile = tileRows
 	}
+	c.cfg.marks = c.opts.early || c.frame.Device.Info().CUDA()
 	buckets, err := c.opts.complete(&c.cfg)
 	if err != nil {
 		return err
@@ -182,7 +185,9 @@ func (c *core) begin() error {
 		}
 		c.t.Values = c.values.Mapped().Addr()
 	}
-	return errors.Join(c.empty(st), st.SyncOf(c.frame.Device))
+	c.beginOrder()
+	_, marks := c.cfg.besideAt(buckets)
+	return errors.Join(c.mem.Slice(int(marks), c.mem.Len()).Fill(st, 0), c.empty(st), st.SyncOf(c.frame.Device))
 }
 
 // group is how many lanes copy a value that lies apart: on a GPU each lane a piece of it, as far as a warp goes.
@@ -214,7 +219,7 @@ func (c *core) compile() error {
 	err = errors.Join(device.Bind(m, "find", &k.find), device.Bind(m, "erase", &k.erase), device.Bind(m, "put",
 		&k.put), device.Bind(m, "mixed", &k.mixed),
 		device.Bind(m, "export_pairs", &k.export), device.Bind(m, "measure", &k.measure), device.Bind(m, "lower",
-			&k.lowered), device.Bind(m, "sweep", &k.sweep))
+			&k.lowered), device.Bind(m, "sweep", &k.sweep), device.Bind(m, "touch_marked", &k.touchMarked))
 	return errors.Join(err, device.Ahead(k.find, k.put))
 }
 
@@ -369,8 +374,15 @@ func (c *core) finding(quiet uint64) func(*device.Stream, frame.Rows) error {
 			Time: c.time()}
 		if quiet == 0 {
 			p.Now = c.tick(b.N)
+			if b.N >= c.order.marksFrom {
+				_, marks := c.cfg.besideAt(int64(c.t.Count))
+				p.Marks = c.t.Buckets + uint64(marks)
+			}
 		}
-		if err := c.kernel.find.Launch(st, c.grid(b.N), &p); err != nil {
+		if err := frame.InTurn(
+			func() error { return c.kernel.find.Launch(st, c.grid(b.N), &p) },
+			func() error { return c.touchMarked(st, &p) },
+		); err != nil {
 			return err
 		}
 		return c.rescore(st, &p)
@@ -396,11 +408,20 @@ func (c *core) put(st *device.Stream, p putParams) error {
 		return err
 	}
 	defer done()
+	if done, err := c.putInOrder(st, p); done || err != nil {
+		return err
+	}
+	return c.putRows(st, p)
+}
+
+// putRows queues inserts of rows in the order in which they are.
+func (c *core) putRows(st *device.Stream, p putParams) error {
 	covered := uint64(c.cfg.covered(int64(c.t.Count)))
 	if covered == 0 || p.N < uint64(c.cfg.tile) || !c.loadCover() {
 		return c.kernel.put.Launch(st, c.grid(int64(p.N)), &p)
 	}
-	p.Weights = c.t.Buckets + uint64(frame.Align(c.cfg.pairBytes(int64(c.t.Count))))
+	weights, _ := c.cfg.besideAt(int64(c.t.Count))
+	p.Weights = c.t.Buckets + uint64(weights)
 	for n := p.N; n > 0; n -= p.N {
 		p.N = min(n, covered)
 		tiles := device.Grid{Blocks: int64((p.N + uint64(c.cfg.tile) - 1) / uint64(c.cfg.tile)), Threads: c.kernel.cover.Threads()}

@@ -26,7 +26,8 @@ WARPMAP_KERNEL(find, findParams) {
         bool over = false;
         if (on) slot = slot_of<C, false>(h, load_head(h.bucket), k, w, p.time, over);
         bool found = slot < WAYS && !over;
-        if (found && !p.quiet) touch<C>(score_at(h.bucket, slot), (u32)p.now);
+        if (found && p.marks) mark(p.marks, h.number, slot);
+        else if (found && !p.quiet) touch<C>(score_at(h.bucket, slot), (u32)p.now);
         hits += found;
         misses += on && !found;
         if (on && p.found) at<u8>(p.found)[i] = found;
@@ -39,6 +40,22 @@ WARPMAP_KERNEL(find, findParams) {
     }
     count_into(&counters(p.table)->hits, hits);
     count_into(&counters(p.table)->misses, misses);
+}
+
+// Scores that look-ups write lie anywhere in memory, and each costs as much as reading the pair. Marks fit the L2 cache.
+// So the scores of an LRU cache are written in the order of buckets, when all look-ups of a large batch have marked what
+// they found. Marks that another batch sets meanwhile count for this one, or for that.
+WARPMAP_KERNEL(touch_marked, findParams) {
+    tile<32, true> warp; // two buckets, which share a word of marks
+    u64 words = (p.table.count + 1) / 2;
+    for (u64 i = grid_thread(); i < words * 32; i += grid_threads()) {
+        u32 *word = at<u32>(p.marks) + i / 32, marks = 0;
+        if (warp.rank() == 0 && load_relaxed(word)) marks = exchange(word, 0u);
+        marks = warp.shuffle(marks, 0);
+        u32 lane = (u32)warp.rank();
+        u64 bucket = p.table.buckets + (i / 32 * 2 + lane / 16) * C::BUCKET_BYTES;
+        if (marks >> lane & 1) store_relaxed(score_at(bucket, lane % 16), (u32)p.now);
+    }
 }
 
 // Counts are what lanes count of a batch.

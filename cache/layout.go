@@ -17,6 +17,7 @@ type config struct {
 	expires              bool // each slot has a time at which its pair is no longer there
 	inHost               bool // values, which lie apart, are in host memory that the device maps
 	tile                 int  // rows of which one comes for all that have its key; 0: each comes for itself
+	marks                bool // there is a mark a slot
 }
 
 const (
@@ -82,13 +83,33 @@ func (c config) hostBytes(buckets int64) int64 {
 	return buckets * c.apartBytes()
 }
 
-// bytes is the device memory of so many buckets, with their values unless those are in host memory, and weights of rows.
+// bytes is the device memory of so many buckets, with their values unless those are in host memory, the weights of rows,
+// and marks.
 func (c config) bytes(buckets int64) int64 {
-	n := c.pairBytes(buckets)
+	_, marks := c.besideAt(buckets)
+	return marks + c.marksBytes(buckets)
+}
+
+// besideAt is where the weights begin, behind buckets and values, and where the marks do.
+func (c config) besideAt(buckets int64) (weights, marks int64) {
+	weights = c.pairBytes(buckets)
+	marks = weights
 	if covered := c.covered(buckets); covered > 0 {
-		n = frame.Align(n) + covered*weightBytes
+		weights = frame.Align(weights)
+		marks = weights + covered*weightBytes
 	}
-	return n
+	if c.marks {
+		marks = frame.Align(marks)
+	}
+	return weights, marks
+}
+
+// marksBytes is what the marks of so many buckets take: 4 bytes for two buckets.
+func (c config) marksBytes(buckets int64) int64 {
+	if !c.marks {
+		return 0
+	}
+	return (buckets + 1) / 2 * 4
 }
 
 // pairBytes is what bytes has of the buckets and their values alone.
@@ -180,6 +201,13 @@ type findParams struct {
 	Now    uint64
 	Time   uint64 // in ticks: see ticksPerSecond
 	Quiet  uint64 // 1: a look-up leaves the scores as they are
+	Marks  uint64 // u32, a bit a slot, 16 a bucket: a look-up sets those of pairs that it finds; 0: it writes the scores
+}
+
+// orderParams are the parameters of the kernels that bring rows in the order of regions.
+type orderParams struct {
+	Table Table
+	Rows  frame.Partition
 }
 
 // putParams are the parameters of put. What goes out is written to the Out addresses, which may be 0.

@@ -75,7 +75,8 @@ type Options struct {
 	Score string
 
 	scoring     scoring
-	group, tile int // of tests: lanes that copy a value, and rows that are covered; else as the device
+	group, tile int  // of tests: lanes that copy a value, and rows that are covered; else as the device
+	early       bool // of tests: look-ups of any size mark, and batches of any size come in order
 }
 
 // Cache is a table of fixed size that holds the pairs that are worth most. An insert never fails for want of room: a

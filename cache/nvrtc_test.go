@@ -35,6 +35,9 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 					c.cfg.tile = tileRows
 					_, err = device.CompileFor(arch, c.coverProgram())
 				}
+				if i%4 == 0 && err == nil { // with values, and without
+					_, err = device.CompileFor(arch, c.orderProgram())
+				}
 				if i < 3 && err == nil { // with a value that has a name, and without
 					p := c.program("cache_score", scoreCU)
 					p.Files = append(p.Files, scoreHeader(c.cfg, "time + old", reflect.TypeFor[uint64](), reflect.TypeFor[int32]()))

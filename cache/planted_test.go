@@ -36,6 +36,11 @@ func TestPlantedDefectsAreFound(t *testing.T) {
 		must(t, err)
 		return errors.Join(covers[uint64](d, Options{Capacity: 640, tile: 16}, seed, 300), d.Close())
 	}
+	ordered := func(uint64) error {
+		d, err := device.Open("cpu")
+		must(t, err)
+		return errors.Join(inOrder(d, Options{Capacity: 1001 * ways, early: true}, 40_000), d.Close())
+	}
 	stressed := func(p Policy, group int, churn func(*device.Device, Options, uint64, int, int,
 		int) error) func(seed uint64) error {
 		return func(seed uint64) error { return underStress(churn, p, group, seed) }
@@ -117,6 +122,18 @@ func TestPlantedDefectsAreFound(t *testing.T) {
 		{
 			"counts of a tile begin with those of the last", &coverCU, covering,
 			"count[i] = 0;", ";",
+		},
+		{
+			"a mark is another bucket's", &cacheCUH, ordered,
+			"1u << ((u32)number % 2 * 16 + slot)", "1u << slot",
+		},
+		{
+			"a mark stays", &kernelsCU, ordered,
+			"marks = exchange(word, 0u);", "marks = load_relaxed(word);",
+		},
+		{
+			"a pair that is marked keeps its score", &kernelsCU, ordered,
+			"if (marks >> lane & 1) store_relaxed", "if (marks >> lane & 2) store_relaxed",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -102,12 +102,24 @@ func TestPlantedDefectsAreFound(t *testing.T) {
 		},
 		{
 			"a window is written back before all keys are in", &stretchCU, underStress, stories[7],
-			"    block_sync();\n    for (u32 i = thread_index(); i < words; i += block_threads()) memory[i]",
-			"    for (u32 i = thread_index(); i < words; i += block_threads()) memory[i]",
+			"        if (thread_index() == 0) waiting.n = 0;\n        block_sync();\n",
+			"        if (thread_index() == 0) waiting.n = 0;\n",
 		},
 		{
 			"a key that found no room in its window is not told", &stretchCU, underStress, stories[7],
 			"or_of_memory(at<u32>(p.refused) + position / 32, 1u << position % 32);", "",
+		},
+		{
+			"keys that wait at the end are forgotten", &stretchCU, underStress, stories[7],
+			"    job.insert_waiting(waiting, 0);\n", "",
+		},
+		{
+			"a key that waits is another", &stretchCU, underStress, stories[7],
+			"u32 row = waiting.row[i];", "u32 row = i;",
+		},
+		{
+			"a key that was in is told as one that was not", &stretchCU, underStress, stories[7],
+			"at<u8>(p.told)[i] = 1;", "at<u8>(p.told)[i] = i > 0;",
 		},
 		{
 			"a move does not count", &cuckooCUH, underStress, stories[4],

@@ -43,7 +43,6 @@ struct Job {
         block_sync();
     }
     __device__ __forceinline__ void store() const {
-        block_sync();
         for (u32 i = thread_index(); i < words; i += block_threads()) memory()[i] = dynamic_shared()[i];
     }
 
@@ -68,9 +67,13 @@ struct Job {
         }
     }
 
-    // insert_waiting puts those in that wait, and refuses those for which there is no room. It is for all threads, which
-    // see all that wait, and how many do.
-    __device__ __forceinline__ void insert_waiting(Waiting& waiting, u32 n) const {
+    // insert_waiting puts those in that wait, if they are so many, and refuses those for which there is no room. All
+    // threads call it.
+    __device__ __forceinline__ void insert_waiting(Waiting& waiting, u32 least) const {
+        block_sync();
+        u32 n = waiting.n;
+        block_sync(); // before others wait
+        if (n < least) return;
         for (u32 i = thread_index(); i < n; i += block_threads()) {
             u32 row = waiting.row[i];
             Place<C> x(p.table, key_of(row));
@@ -79,7 +82,6 @@ struct Job {
             or_of_memory(at<u32>(p.refused) + position / 32, 1u << position % 32);
             add_to_memory(at<u64>(p.failed), (u64)1);
         }
-        block_sync();
         if (thread_index() == 0) waiting.n = 0;
         block_sync();
     }
@@ -98,14 +100,8 @@ WARPMAP_KERNEL_RESIDENT(insert_stretch, stretchParams, 3) {
         bool waits = on && !put_in<C>(home, load_bucket<C>(home), x.tag);
         u32 to = append(&waiting.n, waits);
         if (waits) waiting.row[to] = row;
-    }, [&] {
-        block_sync();
-        u32 n = waiting.n;
-        block_sync(); // before others wait
-        if (n > CUCKOO_WAITING - Job::IN_FLIGHT * block_threads()) job.insert_waiting(waiting, n);
-    });
-    block_sync();
-    job.insert_waiting(waiting, waiting.n);
+    }, [&] { job.insert_waiting(waiting, CUCKOO_WAITING - Job::IN_FLIGHT * block_threads() + 1); });
+    job.insert_waiting(waiting, 0);
     job.store();
 }
 
@@ -121,6 +117,7 @@ WARPMAP_KERNEL_RESIDENT(erase_stretch, stretchParams, 3) {
         if (take_from<C>(home, b, x.tag) || (b.marked(x.tag) && take_from<C>(away, load_bucket<C>(away), x.tag))) return;
         if (job.p.told) at<u8>(job.p.told)[job.position(row)] = 0;
     }, [] {});
+    block_sync();
     job.store();
 }
 
