@@ -204,7 +204,7 @@ func (c *core) program(name, main string) *device.Program {
 	return &device.Program{
 		Name: name,
 		Files: []device.File{{Name: name + ".cu", Text: main}, {Name: "cache.cuh", Text: cacheCUH},
-			{Name: "config.h", Text: c.cfg.header()}},
+			{Name: "counts.cuh", Text: countsCUH}, {Name: "config.h", Text: c.cfg.header()}},
 		Defines: append(defines(), device.Define{Name: "CACHE_GROUP", Value: c.opts.group}),
 		Layouts: layouts(),
 	}
@@ -408,7 +408,7 @@ func (c *core) put(st *device.Stream, p putParams) error {
 		return err
 	}
 	defer done()
-	if done, err := c.putInOrder(st, p); done || err != nil {
+	if done, err := c.putStretches(st, p); done || err != nil {
 		return err
 	}
 	return c.putRows(st, p)

@@ -1,6 +1,7 @@
 // Bulk operations of a cache: an item to a lane. Tiles of lanes copy values that lie apart.
 #include "config.h" // struct config: what this cache holds
 #include "cache.cuh"
+#include "counts.cuh"
 #include "layout.h"
 #include "outcome.cuh"
 
@@ -57,36 +58,6 @@ WARPMAP_KERNEL(touch_marked, findParams) {
         if (marks >> lane & 1) store_relaxed(score_at(bucket, lane % 16), (u32)p.now);
     }
 }
-
-// Counts are what lanes count of a batch.
-struct Counts {
-    u64 hits, misses, added, updated, renewed, evicted, refused, erased;
-    __device__ __forceinline__ Counts() : hits(0), misses(0), added(0), updated(0), renewed(0), evicted(0),
-        refused(0), erased(0) {}
-    // An insert-new looks up, too.
-    __device__ __forceinline__ void count(u32 op, Fate x) {
-        if (op == CACHE_FIND || op == CACHE_INSERT_NEW) {
-            hits += x == UPDATES;
-            misses += x != UPDATES;
-        }
-        updated += op == CACHE_INSERT && x == UPDATES;
-        erased += op == CACHE_DELETE && x == UPDATES;
-        added += x == ADDS;
-        renewed += x == RENEWS;
-        evicted += x == EVICTS;
-        refused += x == IS_REFUSED;
-    }
-    __device__ __forceinline__ void end(Counters* c) const {
-        count_into(&c->hits, hits);
-        count_into(&c->misses, misses);
-        count_into(&c->added, added);
-        count_into(&c->updated, updated);
-        count_into(&c->renewed, renewed);
-        count_into(&c->evicted, evicted);
-        count_into(&c->refused, refused);
-        count_into(&c->erased, erased);
-    }
-};
 
 // A pair that goes out gets the next row of the columns for those.
 WARPMAP_KERNEL(put, putParams) {

@@ -204,12 +204,6 @@ type findParams struct {
 	Marks  uint64 // u32, a bit a slot, 16 a bucket: a look-up sets those of pairs that it finds; 0: it writes the scores
 }
 
-// orderParams are the parameters of the kernels that bring rows in the order of regions.
-type orderParams struct {
-	Table Table
-	Rows  frame.Partition
-}
-
 // putParams are the parameters of put. What goes out is written to the Out addresses, which may be 0.
 type putParams struct {
 	Table     Table
@@ -226,6 +220,15 @@ type putParams struct {
 	OutKeys   uint64
 	OutValues uint64
 	OutScores uint64
+}
+
+// stretchParams are the parameters of the kernels that bring rows in the order of stretches, and of the one that puts them:
+// what Put says of all, and Rows of the rows. A stretch is 2^Shift buckets.
+type stretchParams struct {
+	Put   putParams
+	Rows  frame.Partition
+	Shift uint64
+	Each  uint64 // 1: each row comes for itself, also where others have its key
 }
 
 // coverParams are the parameters of cover. A row's weight is how many rows it comes for.

@@ -35,8 +35,11 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 					c.cfg.tile = tileRows
 					_, err = device.CompileFor(arch, c.coverProgram())
 				}
-				if i%4 == 0 && err == nil { // with values, and without
+				if i%4 < 2 && c.cfg.paired() && err == nil { // with values, and without
 					_, err = device.CompileFor(arch, c.orderProgram())
+					if err == nil {
+						_, err = device.CompileFor(arch, c.stretchProgram())
+					}
 				}
 				if i < 3 && err == nil { // with a value that has a name, and without
 					p := c.program("cache_score", scoreCU)

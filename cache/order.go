@@ -2,83 +2,128 @@ package cache
 
 import (
 	_ "embed"
+	"errors"
 	"math"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/frame"
 )
 
-//go:embed order.cu
-var orderCU string
+var (
+	//go:embed order.cu
+	orderCU string
+	//go:embed stretch.cu
+	stretchCU string
+	//go:embed counts.cuh
+	countsCUH string
+)
 
 const (
-	// Batches of regionRows rows a region of the L2 cache's size, or more, come in the order of regions into caches of
-	// regionsFrom L2 caches or more: then the rows of a bucket read and write its head in memory once.
-	regionsFrom = 1.28
-	regionRows  = 1 << 18
+	// putShare: batches of a row for so many slots, or more, go in stretch by stretch: all buckets are read and written.
+	// leastPut is the least rows of them.
+	putShare, leastPut = 8, 1 << 19
+	// stretchBytes is what the buckets of a stretch take at most, in a block's shared memory. Beside them is a tile of so
+	// many rows, with stretchThreads threads.
+	stretchBytes, stretchTile, stretchThreads = 32 << 10, 1024, 256
 	// marksShare: a look-up of a key for so many slots, or more, marks the pairs that it finds. Then all marks are gone
 	// through, and the scores are written in the order of buckets.
-	marksShare = 16
+	marksShare, leastMarked = 16, 1 << 18
 	// marksCache: the marks take one in so many bytes of the L2 cache at most.
 	marksCache = 4
 )
 
-// ordering is when the rows of a batch are brought in order, and how.
+// ordering is when and how batches are done in the order of buckets.
 type ordering struct {
-	regions   frame.Regions
-	late      frame.Late
-	partition frame.Partitioner
-	marksFrom int64 // look-ups of so many keys mark
+	marksFrom, putFrom int64 // look-ups and inserts of so many rows
+	regions            frame.Regions
+	partitions, puts   frame.Late
+	partition          frame.Partitioner
+	within             frame.Within
+	put                device.Kernel[stretchParams]
 }
 
-// beginOrder says which batches are for kernels that take them in order.
+// beginOrder says which batches those are.
 func (c *core) beginOrder() {
 	info := c.frame.Device.Info()
 	o := &c.order
-	o.regions = frame.RegionsFor(info, regionsFrom, regionRows)
-	o.marksFrom = max(c.slots()/marksShare, 1<<18)
+	o.regions = frame.RegionsFor(info, 1, 1)
+	o.marksFrom, o.putFrom = max(c.slots()/marksShare, leastMarked), max(c.slots()/putShare, leastPut)
 	if !c.cfg.marks || c.cfg.marksBytes(int64(c.t.Count)) > info.L2/marksCache {
 		o.marksFrom = math.MaxInt64
 	}
+	if !info.CUDA() { // where caches do what shared memory does
+		o.putFrom = math.MaxInt64
+	}
 	if c.opts.early {
-		o.regions = frame.Regions{RegionBytes: max(1, int64(c.t.Count)*c.cfg.bucketBytes()/7), MinRows: 1, RegionRows: 1, PieceRows: 100, MemoryShare: 2,
-			Span: frame.Threads}
-		o.marksFrom = 1
+		o.marksFrom, o.putFrom = 1, 1
 	}
 }
 
-// putInOrder queues inserts in the order of the regions of the cache's memory; false where that would be slower, or
-// there is too little memory: then nothing was queued. Scores and lives of rows do not go with them. A cache that is to
-// take no more than so many bytes takes none for this, either.
-func (c *core) putInOrder(st *device.Stream, p putParams) (done bool, err error) {
-	o, bytes := &c.order, int64(c.t.Count)*c.cfg.bucketBytes()
-	regions := o.regions.Count(int64(p.N), bytes)
-	if regions == 0 || !c.cfg.paired() || p.Scores != 0 || p.Lives != 0 || c.opts.Bytes != 0 || !c.loadOrder() {
+// stretch is how many buckets a block takes, as a power of two.
+func (c config) stretch() (shift int) {
+	for int64(2)<<shift*c.bucketBytes() <= stretchBytes {
+		shift++
+	}
+	return shift
+}
+
+// stageBytes is the shared memory of the rows of a tile: their keys, twice as many places, and their counts.
+func (c config) stageBytes() int { return stretchTile * (c.keyBytes + 2*4 + 4) }
+
+// putStretches queues inserts stretch by stretch; false where that would be slower, or there is too little memory: then
+// nothing was queued. Scores and lives of rows do not go with them. A cache that is to take no more than so many bytes
+// takes none for this, either.
+func (c *core) putStretches(st *device.Stream, p putParams) (done bool, err error) {
+	o, shift := &c.order, c.cfg.stretch()
+	stretches := int64((c.t.Count-1)>>shift + 1)
+	shared := c.cfg.bucketBytes() << shift
+	if int64(p.N) < o.putFrom || p.N > math.MaxUint32 || !c.cfg.paired() || p.Scores != 0 || p.Lives != 0 ||
+		c.opts.Bytes != 0 || stretches > frame.MaxParts*frame.MaxParts ||
+		shared+int64(c.cfg.stageBytes()) > c.frame.Device.Info().Shared || !c.loadStretches() {
 		return false, nil
 	}
+	q := stretchParams{Put: p, Shift: uint64(shift)}
+	if c.cfg.policy == Scored {
+		q.Each = 1
+	}
 	x := frame.Placement{Regions: &o.regions, KeyBytes: c.cfg.keyBytes, ValueBytes: c.cfg.valueBytes,
-		Params: func(rows frame.Partition) any { return &orderParams{Table: c.t, Rows: rows} }}
+		Params: func(rows frame.Partition) any { return &stretchParams{Put: p, Rows: rows, Shift: uint64(shift)} }}
 	rows := frame.Rows{Keys: p.Keys, Values: p.Values, N: int64(p.N)}
-	return o.partition.InOrder(&c.frame, st, x, rows, regions, func(o frame.Ordered) error {
-		q := p
-		q.Keys, q.Values, q.N = o.Rows.Keys, o.Rows.Values, uint64(o.Rows.N)
-		return c.putRows(st, q)
-	})
+	return o.partition.InSmallParts(&c.frame, st, o.within, x, rows, 0, func(int64) int64 { return stretches },
+		func(rows frame.Partition) error {
+			grid := device.Grid{Blocks: stretches, Threads: stretchThreads, Shared: int(shared)}
+			q.Rows = rows
+			return o.put.Launch(st, grid, &q)
+		})
 }
 
+// orderProgram is the kernels that bring rows in the order of stretches, and stretchProgram the one that puts them.
 func (c *core) orderProgram() *device.Program {
 	p := c.program("cache-order", orderCU)
 	p.Defines = append(p.Defines, frame.PartitionDefines()...)
-	p.Layouts = append(p.Layouts, orderParams{})
+	p.Layouts = append(p.Layouts, stretchParams{})
 	return p
 }
 
-// loadOrder tells whether the kernels are there.
-func (c *core) loadOrder() bool {
-	return c.order.late.Load(c.frame.Device, c.orderProgram, func(m *device.Module) (err error) {
-		c.order.partition, err = frame.NewPartitioner[orderParams](c.frame.Device, m)
-		return err
-	})
+func (c *core) stretchProgram() *device.Program {
+	p := c.program("cache-stretch", stretchCU)
+	p.Threads = stretchThreads
+	p.Layouts = append(p.Layouts, stretchParams{})
+	p.Defines = append(p.Defines, device.Define{Name: "WARPMAP_SHARED", Value: 1},
+		device.Define{Name: "CACHE_STRETCH_TILE", Value: stretchTile},
+		device.Define{Name: "CACHE_STRETCH_BESIDE", Value: c.cfg.stageBytes()})
+	return p
+}
+
+// loadStretches tells whether the kernels are there.
+func (c *core) loadStretches() bool {
+	o, d := &c.order, c.frame.Device
+	return o.partitions.Load(d, c.orderProgram, func(m *device.Module) error {
+		var e1, e2 error
+		o.partition, e1 = frame.NewPartitioner[stretchParams](d, m)
+		o.within, e2 = frame.NewWithin[stretchParams](m)
+		return errors.Join(e1, e2)
+	}) && o.puts.Load(d, c.stretchProgram, func(m *device.Module) error { return device.Bind(m, "put_stretch", &o.put) })
 }
 
 // touchMarked queues that the pairs that look-ups have marked get their scores, and that no mark is left.

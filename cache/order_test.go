@@ -22,8 +22,7 @@ func inOrder(d *device.Device, o Options, n int) (err error) {
 	defer func() { err = errors.Join(err, m.Close()) }()
 	c := m.core
 	if d.Info().CUDA() {
-		c.order.regions.MinRows, c.order.regions.RegionRows, c.order.regions.MinBytes = 1, 1, 1
-		c.order.regions.RegionBytes, c.order.marksFrom = int64(c.mem.Len()/5), 1
+		c.order.putFrom, c.order.marksFrom = 1, 1
 	}
 	keys, values := make([]uint64, n), make([]uint64, n)
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -36,7 +35,7 @@ func inOrder(d *device.Device, o Options, n int) (err error) {
 	if err := m.Insert(keys, values); err != nil {
 		return err
 	}
-	if !c.order.late.Loaded() {
+	if !c.order.puts.Loaded() {
 		return errors.New("no batch came in order")
 	}
 	asked := keys[:n-n/8]
@@ -116,7 +115,7 @@ func TestOrderIsLeftOut(t *testing.T) {
 			keys[i] = uint64(i)
 		}
 		must(t, m.InsertScored(keys, keys, scoresFor(o, len(keys))))
-		if m.core.order.late.Loaded() {
+		if m.core.order.puts.Loaded() {
 			t.Errorf("%+v: rows came in order", o)
 		}
 	}
