@@ -48,14 +48,14 @@ func (c *core) beginOrder() {
 	o := &c.order
 	o.regions = frame.RegionsFor(info, 1, 1)
 	o.marksFrom, o.putFrom = max(c.slots()/marksShare, leastMarked), max(c.slots()/putShare, leastPut)
-	if !c.cfg.marks || c.cfg.marksBytes(int64(c.t.Count)) > info.L2/marksCache {
-		o.marksFrom = math.MaxInt64
-	}
 	if !info.CUDA() { // where caches do what shared memory does
 		o.putFrom = math.MaxInt64
 	}
 	if c.opts.early {
 		o.marksFrom, o.putFrom = 1, 1
+	}
+	if marks := c.cfg.marksBytes(int64(c.t.Count)); marks == 0 || marks > info.L2/marksCache && !c.opts.early {
+		o.marksFrom = math.MaxInt64
 	}
 }
 

@@ -89,8 +89,10 @@ func TestOrder(t *testing.T) {
 			must(t, inOrder(d, Options{Capacity: 100_000, early: !cuda}, 40_000))
 			must(t, inOrder(d, Options{Capacity: 1001 * ways, early: !cuda}, 40_000)) // an odd number of buckets, all full
 			if !cuda {
-				for seed := range uint64(testenv.Seeds(16)) {
-					must(t, churn[uint64, uint64](d, Options{Capacity: 40, early: true}, seed, 60, 200, 120))
+				for _, p := range testenv.Some([]Policy{LRU, Scored, LFU}, 1) {
+					for seed := range uint64(testenv.Seeds(16)) {
+						must(t, churn[uint64, uint64](d, Options{Capacity: 40, Policy: p, early: true}, seed, 60, 200, 120))
+					}
 				}
 			}
 		})

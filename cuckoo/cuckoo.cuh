@@ -306,19 +306,23 @@ template <class C> __device__ __forceinline__ Moved move_chain(const Window<C>& 
     return IN_THE_WAY;
 }
 
-// insert_moving puts a tag into one of its two buckets, of which the first, which its key names, was full.
+// insert_second puts a tag into its second bucket, if that has room: the first, which its key names, was full.
+template <class C> __device__ __forceinline__ bool insert_second(const Window<C>& w, u32 first, u32 tag) {
+    u64* away = w.at(w.other(first, tag));
+    mark<C>(w.at(first), tag);
+    return put_in<C>(away, load_bucket<C>(away), tag);
+}
+
+// insert_moving puts a tag into one of its two buckets, which were full, and moves others for that.
 template <class C> __device__ __forceinline__ bool insert_moving(const Window<C>& w, u32 first, u32 tag) {
-    u64* home = w.at(first);
-    mark<C>(home, tag);
     u32 second = w.other(first, tag);
-    u64* away = w.at(second);
+    u64 *home = w.at(first), *away = w.at(second);
 #pragma unroll 1
     for (int i = 0; i < CUCKOO_TRIES; i++) {
-        if (put_in<C>(away, load_bucket<C>(away), tag)) return true;
         Moved x = move_one<C>(w, first, second, tag);
         if (x == IN_THE_WAY) x = move_chain<C>(w, first, second, tag);
         if (x != TRY_AGAIN) return x == MADE_WAY;
-        if (put_in<C>(home, load_bucket<C>(home), tag)) return true;
+        if (put_in<C>(home, load_bucket<C>(home), tag) || put_in<C>(away, load_bucket<C>(away), tag)) return true;
         pause();
     }
     return false;
@@ -328,7 +332,8 @@ template <class C> __device__ __forceinline__ bool insert_moving(const Window<C>
 // no room. No other tag is lost, whatever comes of it.
 template <class C> __device__ __forceinline__ bool insert_tag(const Window<C>& w, u32 first, u32 tag) {
     u64* home = w.at(first);
-    return put_in<C>(home, load_bucket<C>(home), tag) || insert_moving<C>(w, first, tag);
+    return put_in<C>(home, load_bucket<C>(home), tag) || insert_second<C>(w, first, tag) ||
+           insert_moving<C>(w, first, tag);
 }
 
 // insert puts a key in; false if there is no room. contains tells whether it may be in. erase takes it out once; false

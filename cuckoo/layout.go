@@ -213,8 +213,8 @@ const (
 	// waiting is how many rows of a window may wait whose first bucket is full: those that four rows of each thread can
 	// add to those that are too few for all threads. Three blocks with windows of 64 KiB share a multiprocessor.
 	waiting = 5 * stretchThreads
-	// waitingBytes is the shared memory of those: their numbers, and how many there are.
-	waitingBytes = 4 * (waiting + 1)
+	// waitingBytes is the shared memory of those: their numbers, and how many they are in the two steps of an insert.
+	waitingBytes = 4 * (waiting + 2)
 )
 
 const (

@@ -67,7 +67,7 @@ func TestPlantedDefectsAreFound(t *testing.T) {
 		},
 		{
 			"an insert into the second bucket leaves no mark", &cuckooCUH, alone, stories[1],
-			"    mark<C>(home, tag);\n", "",
+			"    mark<C>(w.at(first), tag);\n", "",
 		},
 		{
 			"a tag is put in by a store", &cuckooCUH, underStress, stories[2],
@@ -102,8 +102,8 @@ func TestPlantedDefectsAreFound(t *testing.T) {
 		},
 		{
 			"a window is written back before all keys are in", &stretchCU, underStress, stories[7],
-			"        if (thread_index() == 0) waiting.n = 0;\n        block_sync();\n",
-			"        if (thread_index() == 0) waiting.n = 0;\n",
+			"        block_sync();\n        if (thread_index() == 0) waiting.n = waiting.moves = 0;\n        block_sync();\n",
+			"        if (thread_index() == 0) waiting.n = waiting.moves = 0;\n",
 		},
 		{
 			"a key that found no room in its window is not told", &stretchCU, underStress, stories[7],
@@ -115,7 +115,7 @@ func TestPlantedDefectsAreFound(t *testing.T) {
 		},
 		{
 			"a key that waits is another", &stretchCU, underStress, stories[7],
-			"u32 row = waiting.row[i];", "u32 row = i;",
+			"row = i < n ? waiting.row[i] : 0;", "row = i < n ? i : 0;",
 		},
 		{
 			"a key that was in is told as one that was not", &stretchCU, underStress, stories[7],

@@ -11,9 +11,9 @@ typedef config C;
 typedef config::key key;
 
 // What a block has in shared memory beside its window, and the window's version: rows whose first bucket was full, by
-// their numbers in the stretch.
+// their numbers in the stretch; and how many of them have found the second full, too.
 struct Waiting {
-    u32 n, row[CUCKOO_WAITING];
+    u32 n, moves, row[CUCKOO_WAITING];
 };
 static_assert(sizeof(Waiting) <= CUCKOO_BESIDE, "as the host expects");
 
@@ -74,6 +74,17 @@ struct Job {
         u32 n = waiting.n;
         block_sync(); // before others wait
         if (n < least) return;
+        // Those whose second bucket has room are the most. The others are brought together in the front of the list.
+        for (u32 first = 0; first < n; first += block_threads()) {
+            u32 i = first + thread_index(), row = i < n ? waiting.row[i] : 0;
+            Place<C> x(p.table, key_of(row));
+            bool moves = i < n && !insert_second<C>(w, x.bucket, x.tag);
+            block_sync(); // before others write where a row was read
+            u32 to = append(&waiting.moves, moves);
+            if (moves) waiting.row[to] = row;
+        }
+        block_sync();
+        n = waiting.moves;
         for (u32 i = thread_index(); i < n; i += block_threads()) {
             u32 row = waiting.row[i];
             Place<C> x(p.table, key_of(row));
@@ -82,7 +93,8 @@ struct Job {
             or_of_memory(at<u32>(p.refused) + position / 32, 1u << position % 32);
             add_to_memory(at<u64>(p.failed), (u64)1);
         }
-        if (thread_index() == 0) waiting.n = 0;
+        block_sync();
+        if (thread_index() == 0) waiting.n = waiting.moves = 0;
         block_sync();
     }
 };
@@ -93,7 +105,7 @@ WARPMAP_KERNEL_RESIDENT(insert_stretch, stretchParams, 3) {
     __shared__ Waiting waiting;
     Job job(p);
     if (!job.rows) return;
-    if (thread_index() == 0) waiting.n = 0;
+    if (thread_index() == 0) waiting.n = waiting.moves = 0;
     job.load();
     job.for_each_row([&](u32 row, bool on, const Place<C>& x) {
         u64* home = job.w.at(x.bucket);
@@ -106,7 +118,7 @@ WARPMAP_KERNEL_RESIDENT(insert_stretch, stretchParams, 3) {
 }
 
 // Keys that are not in are told by bytes of memory at random, for most are in: before, tell_all has said so of all.
-WARPMAP_KERNEL_RESIDENT(erase_stretch, stretchParams, 3) {
+WARPMAP_KERNEL(erase_stretch, stretchParams) {
     Job job(p);
     if (!job.rows) return;
     job.load();
