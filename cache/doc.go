@@ -34,6 +34,11 @@
 //  4. It writes the score, where the policy says so, and where the score is another already. A pair that a whole batch
 //     asks for is written once.
 //
+// On a GPU such a score lies anywhere in memory, and to write it costs as much as to read the pair. So a large batch of
+// look-ups in an LRU cache sets a mark instead, of which there is a bit a slot, 16 a bucket, in an array that fits the L2
+// cache. Behind the look-ups a kernel goes through the marks, takes them away, and writes the scores in the order of
+// buckets (order.go). All pairs of a batch get the same score, so nothing is lost by that.
+//
 // # Insert
 //
 // A lane locks the bucket and looks for the key. If the key is there, its value is replaced. Else the pair takes an
@@ -51,6 +56,12 @@
 // many times (cover.cu). In a cache that is Scored all rows come, because each has a score of its own. An insert-new and a
 // deletion look before they take the lock.
 //
+// A batch on a GPU that is large for its cache, of values of up to 8 bytes, goes in stretch by stretch (order.go,
+// stretch.cu). Its rows are brought in the order of stretches of 64 to 128 buckets in two passes. A block takes the
+// buckets of a stretch into shared memory, does all of the above there, and writes them back. Rows with scores or lives
+// of their own go in as they come, and so do all rows of a cache with Options.Bytes, for what brings rows in order takes
+// memory: twice the batch.
+//
 // # Why one bucket, and 12 slots
 //
 // With two buckets to choose from, a cache of 12 slots a bucket gains 0.3 points of its hit rate, and each look-up of
@@ -67,6 +78,7 @@
 //  5. The counters say how many pairs there are: those that took an empty slot, less those that were
 //     erased or swept.
 //  6. Scores of an LRU cache are not larger than the clock, and those of an LFU cache are at least 1.
+//  7. No mark is set between operations.
 //
 // # Concurrency
 //

@@ -23,11 +23,17 @@ type part struct {
 
 // Group has what is done to shards, which the caller has locked, logged as one record by End, before the caller unlocks
 // them. It is nil where there is no log.
-func (s *Space) Group(t *Several) *Group {
+func (s *Space) Group(t *Several) *Group { return s.GroupAgain(nil, t) }
+
+// GroupAgain does what Group does, with the memory of a group that has ended, or nil.
+func (s *Space) GroupAgain(g *Group, t *Several) *Group {
 	if s.disk == nil || s.disk.Sync == NoLog {
 		return nil
 	}
-	g := &Group{space: s, shards: *t}
+	if g == nil {
+		g = &Group{space: s}
+	}
+	g.shards = *t
 	g.set(g)
 	return g
 }
@@ -66,8 +72,13 @@ func (p *part) end() {
 	case p.count > 1:
 		logEntry(p.log, entry{kind: kindGroup, value: p.buf})
 	}
-	p.buf, p.count = nil, 0
+	if p.buf, p.count = p.buf[:0], 0; cap(p.buf) > mostKept {
+		p.buf = nil
+	}
 }
+
+// mostKept is how many bytes of a group's records are kept for the next.
+const mostKept = 16 << 10
 
 // End logs what was done.
 func (g *Group) End() {
@@ -77,5 +88,8 @@ func (g *Group) End() {
 	g.set(nil)
 	for i := range g.parts {
 		g.parts[i].end()
+	}
+	if len(g.parts) > 1 { // a snapshot has begun, and the older log goes
+		g.parts = nil
 	}
 }

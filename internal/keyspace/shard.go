@@ -34,6 +34,37 @@ type Shard struct {
 	_                                       [64]byte
 }
 
+// lock and share try for about two microseconds before they give the thread away: most have a shard for less, and who
+// waits by the lock's own means is told several microseconds after it is free, or tens in a virtual machine.
+func (s *Shard) lock() {
+	for range tries {
+		if s.mu.TryLock() {
+			return
+		}
+		s.linger()
+	}
+	s.mu.Lock()
+}
+
+func (s *Shard) share() {
+	for range tries {
+		if s.mu.TryRLock() {
+			return
+		}
+		s.linger()
+	}
+	s.mu.RLock()
+}
+
+// linger waits some tens of nanoseconds, and leaves the line of memory that has the lock to who wants to give it back.
+func (s *Shard) linger() {
+	for range lingers {
+		s.space.policy.Load()
+	}
+}
+
+const tries, lingers = 32, 64
+
 // Unlock ends what Lock began.
 func (s *Shard) Unlock() { s.mu.Unlock() }
 

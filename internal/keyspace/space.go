@@ -132,14 +132,14 @@ func (s *Space) Hash(key []byte) uint64 { return maphash.Bytes(s.seed, key) }
 // Lock locks the shard of a hash.
 func (s *Space) Lock(hash uint64) *Shard {
 	sh := &s.shards[hash>>(64-shardBits)]
-	sh.mu.Lock()
+	sh.lock()
 	return sh
 }
 
 // Share locks the shard of a hash for those who change nothing, and so do not wait for one another.
 func (s *Space) Share(hash uint64) *Shard {
 	sh := &s.shards[hash>>(64-shardBits)]
-	sh.mu.RLock()
+	sh.share()
 	return sh
 }
 
@@ -161,7 +161,7 @@ func (t *Several) Add(hash uint64) { i := hash >> (64 - shardBits); t[i/64] |= 1
 func (s *Space) LockAll(t *Several) {
 	for w, word := range t {
 		for ; word != 0; word &= word - 1 {
-			s.shards[w*64+bits.TrailingZeros64(word)].mu.Lock()
+			s.shards[w*64+bits.TrailingZeros64(word)].lock()
 		}
 	}
 }
@@ -179,7 +179,7 @@ func (s *Space) UnlockAll(t *Several) {
 func (s *Space) ShareAll(t *Several) {
 	for w, word := range t {
 		for ; word != 0; word &= word - 1 {
-			s.shards[w*64+bits.TrailingZeros64(word)].mu.RLock()
+			s.shards[w*64+bits.TrailingZeros64(word)].share()
 		}
 	}
 }

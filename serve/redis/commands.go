@@ -35,7 +35,7 @@ const (
 
 var commands map[string]*command
 
-var getCommand *command
+var getCommand, setCommand *command
 
 // listed is what a command's line says.
 type listed struct {
@@ -166,7 +166,7 @@ func init() { // some commands list all
 		}
 		commands[c.name] = cmd
 	}
-	getCommand = commands["get"]
+	getCommand, setCommand = commands["get"], commands["set"]
 	for name, more := range map[string]func(c *session, args [][]byte) int64{
 		"append": appendNeeds, "setrange": setRangeNeeds, "setbit": setBitNeeds, "copy": copyNeeds,
 		"pfadd": sketchNeeds, "pfmerge": sketchNeeds, "bf.reserve": bloomNeeds, "cf.reserve": cuckooNeeds,

@@ -3,6 +3,7 @@ package redis
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -231,6 +232,83 @@ func TestPipelinesOfGet(t *testing.T) {
 		all[round] += fmt.Sprint(n.Hits, n.Misses, n.Keys)
 	}
 	if all[0] != all[1] || !strings.Contains(all[0], "WRONGTYPE") || !strings.Contains(all[0], "$3\r\nv98\r\n") {
+		t.Errorf("one after the other:\n%q\nin a pipeline:\n%q", all[0], all[1])
+	}
+}
+
+// A pipeline of SET is answered as one SET behind the other is, and logged: also where other commands stand between, keys
+// come again, hold filters, expire or are watched, and beside others who do the same.
+func TestPipelinesOfSet(t *testing.T) {
+	var all [2]string
+	for round := range all {
+		folder := t.TempDir()
+		s := serve(t, Options{Folder: folder, Fsync: FsyncEverySecond})
+		c, watcher := dial(t, s.addr), dial(t, s.addr)
+		c.want("*1\r\n:1\r\n", "BF.MADD", "filter", "x")
+		watcher.want("+OK\r\n", "WATCH", "k40")
+		watcher.want("+OK\r\n", "MULTI")
+		watcher.want("+QUEUED\r\n", "SET", "seen", "no")
+		var asked [][]string
+		for i := range 200 {
+			asked = append(asked, []string{"sEt", fmt.Sprint("k", i%150), fmt.Sprint("v", i)})
+			switch i % 40 {
+			case 7:
+				asked = append(asked, []string{"SET", "filter", "text"}, []string{"SET", "k1"}, []string{"SET", "k2", "x", "NX"})
+			case 13:
+				asked = append(asked, []string{"GET", "k12"}, []string{"PEXPIRE", "k12", "1000000"}, []string{"SET", "k12", "lives"})
+			case 20:
+				asked = append(asked, []string{"MULTI"}, []string{"SET", "a", "1"}, []string{"SET", "b", "2"},
+					[]string{"SET", "c", "3"}, []string{"SET", "d", "4"}, []string{"EXEC"}, []string{"TTL", "k12"})
+			}
+		}
+		var pipeline []byte
+		for _, one := range asked {
+			if round == 0 {
+				all[0] += c.do(one...)
+			}
+			pipeline = append(pipeline, request(one...)...)
+		}
+		if round == 1 {
+			others := make(chan error)
+			for i := range 4 {
+				other := dial(t, s.addr)
+				go func() {
+					var b []byte
+					for j := range 5000 {
+						b = append(b, request("SET", fmt.Sprint("other", j%100), fmt.Sprint(i))...)
+					}
+					_, err := other.Write(b)
+					for range 5000 {
+						err = cmp.Or(err, readReply(other.from, new(bytes.Buffer)))
+					}
+					others <- err
+				}()
+			}
+			c.send(pipeline)
+			for range asked {
+				all[1] += c.reply()
+			}
+			for range 4 {
+				if err := <-others; err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		watcher.want("*-1\r\n", "EXEC")
+		state := s.state()
+		if err := s.stop(); err != nil {
+			t.Fatal(err)
+		}
+		if again := serve(t, Options{Folder: folder}).state(); again != state {
+			t.Errorf("opened again: %.300q\nwant %.300q", again, state)
+		}
+		for _, line := range strings.Split(state, "\n") {
+			if !strings.HasPrefix(line, `"other`) {
+				all[round] += line
+			}
+		}
+	}
+	if all[0] != all[1] || !strings.Contains(all[0], `"k149" "v149"`) || !strings.Contains(all[0], "wrong number") {
 		t.Errorf("one after the other:\n%q\nin a pipeline:\n%q", all[0], all[1])
 	}
 }

@@ -48,6 +48,7 @@ type session struct {
 	ahead   [warmed]asked // the requests that are answered together
 	hashes  []uint64      // scratch memory of commands
 	warmAt  [warmed]int
+	group   *keyspace.Group // the last of sets
 	scratch []byte
 }
 
@@ -87,9 +88,9 @@ func (c *session) run(now time.Time) {
 	c.more, c.done, c.from = false, 0, len(c.out)
 	var last *command
 	for !c.closing && !c.more {
-		n, got, err := c.look()
+		n, got, of, err := c.look()
 		if got > 0 {
-			last = getCommand
+			last = of
 			c.done += int64(got)
 			c.checkOutput()
 		}
@@ -142,9 +143,9 @@ func (c *session) checkOutput() {
 func (c *session) tooMuch() bool { return len(c.out)-c.from > c.s.o.Output }
 
 // look takes out the next requests, some at once, and reads what their first keys lead to. So the processor waits for
-// all of that at once. Those that come first, and are GET, it answers, and tells how many these are. Before a client
-// has said its password, what comes next depends on that.
-func (c *session) look() (n, got int, err error) {
+// all of that at once. Those that come first it answers, where they are GET, or SET without options, and tells how many
+// these are, and of what command. Before a client has said its password, what comes next depends on that.
+func (c *session) look() (n, got int, of *command, err error) {
 	c.in.Done()
 	most := warmed
 	if !c.known {
@@ -152,7 +153,7 @@ func (c *session) look() (n, got int, err error) {
 	}
 	var all keyspace.Several
 	c.hashes = c.hashes[:0]
-	gets := 0
+	gets, sets := 0, 0
 	for ; n < most; n++ {
 		at := c.in.At()
 		args, failed := c.in.Next()
@@ -168,17 +169,57 @@ func (c *session) look() (n, got int, err error) {
 		if gets == n && len(args) == getCommand.arity && is(args[0], getCommand.name) {
 			gets++
 		}
+		if sets == n && len(args) == 3 && is(args[0], setCommand.name) {
+			sets++
+		}
 	}
-	if len(c.hashes) >= leastWarmed {
+	heard := c.known && !c.multi.open && c.mute == heardAgain
+	switch bound, _ := c.s.space.Bounds(); {
+	case len(c.hashes) < leastWarmed:
+	case heard && sets >= leastWarmed && bound == 0: // at a bound others may have to go, from any shard
+		return n, c.sets(sets), setCommand, err
+	default:
 		c.s.space.ShareAll(&all)
 		c.s.space.Warm(c.hashes, c.warmAt[:])
-		if c.known && !c.multi.open && c.mute == heardAgain {
+		if heard {
 			got = c.gets(gets)
 		}
 		c.s.space.UnshareAll(&all)
 	}
-	return n, got, err
+	return n, got, getCommand, err
 }
+
+// sets does so many requests, which are SET without options, some with the shards of their keys locked at once, and
+// logged at once.
+func (c *session) sets(n int) (done int) {
+	for done < n {
+		some := c.hashes[done:min(done+setsAtOnce, n)]
+		var all keyspace.Several
+		for _, hash := range some {
+			all.Add(hash)
+		}
+		c.s.space.LockAll(&all)
+		c.s.space.Warm(some, c.warmAt[:])
+		c.group = c.s.space.GroupAgain(c.group, &all)
+		c.held = true
+		for range some {
+			if why := c.refused(setCommand.flags, 0); why != "" {
+				c.err(why)
+			} else {
+				c.wrote = true
+				set(c, c.ahead[done].args)
+			}
+			done++
+		}
+		c.held = false
+		c.group.End()
+		c.s.space.UnlockAll(&all)
+	}
+	return done
+}
+
+// setsAtOnce is how many keys a thread locks for SETs at once: others wait for their shards.
+const setsAtOnce = 16
 
 // gets answers so many requests, which are GET, as far as it can for one who only shares the shards, and tells how
 // many.
