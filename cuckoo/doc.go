@@ -76,19 +76,20 @@
 //	look-ups that hit       1.11 sectors a key                                   33   32
 //	look-ups that miss      1.12 sectors a key                                   33   32
 //	inserts                 window by window: 36 bytes of streams a key; the
-//	                        steps of a lane, in shared memory, are the most      27   INSERT
+//	                        steps of a lane, in shared memory, are the most      27   19
 //	  by regions            20 bytes of streams, 1.35 sectors read and swapped
 //	                        in L2                                                22   not measured
-//	deletions, untold       window by window: 24 bytes of streams a key          35   ERASE
-//	deletions, told         window by window: 32 bytes of streams a key               TOLD
+//	deletions, untold       window by window: 24 bytes of streams a key          35   32
+//	deletions, told         window by window: 32 bytes of streams a key          30   29
 //
-// An insert takes 550 instructions, with 13 of 32 lanes at work (ncu): most are those of the few keys that move others.
+// In the kernel that inserts, 16 of 32 lanes are at work on average, and a third of the time goes by at its barriers
+// (ncu): the few keys that move others take the most.
 //
 // A large batch of inserts or deletions, of a key for 32 bytes of the filter or more, goes in window by window. The keys
 // are brought in the order of windows in two passes, and a block takes each window into shared memory, goes by the steps
 // of this page there, and writes it back. Keys that find their first bucket full wait until there is one for each thread
 // of the block, for the other lanes of a warp would wait for each: so do those that find the second full, too. That made
-// inserts 1.5 times as fast. Deletions are told by writing which keys were not in, for those are few. Smaller batches, of
+// inserts 1.6 times as fast. Deletions are told by writing which keys were not in, for those are few. Smaller batches, of
 // millions of keys, are brought in the order of regions of the L2 cache's size, which are stretches of windows. Either
 // way a move stays where its key is.
 //
