@@ -84,8 +84,8 @@ func (h *handle) made() *core {
 }
 
 var unmade = func() *core {
-	c := &core{since: func() time.Duration { return 0 }}
-	c.frame.Unmade(family, "a Cache that New has not made")
+	c := frame.Unmade(func(c *core) *frame.Frame { return &c.frame }, family, "a Cache that New has not made")
+	c.since = func() time.Duration { return 0 }
 	return c
 }()
 

@@ -44,11 +44,7 @@ func (h *handle) made() *filter {
 	return h.filter
 }
 
-var unmade = func() *filter {
-	f := &filter{}
-	f.frame.Unmade(family, "a Filter that New has not made")
-	return f
-}()
+var unmade = frame.Unmade(func(f *filter) *frame.Frame { return &f.frame }, family, "a Filter that New has not made")
 
 // New makes an empty filter on the device, for Capacity keys or with Bytes of memory: see Options.
 //

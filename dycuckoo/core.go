@@ -103,6 +103,17 @@ type core struct {
 // method that it embeds, in each package that uses it.
 type handle struct{ core *core }
 
+// made is the table, or one whose operations are errors, if no constructor has made it.
+func (h *handle) made() *core {
+	if h.core == nil {
+		return unmade
+	}
+	return h.core
+}
+
+var unmade = frame.Unmade(func(c *core) *frame.Frame { return &c.frame }, family,
+	"a Map that New has not made")
+
 // memory is what a rebuild replaces.
 type memory struct {
 	step     step
@@ -880,7 +891,7 @@ func (c *core) rebuild(st *device.Stream, s step, otherHash bool) error {
 // table.ErrMaxBytes; *device.OutOfMemoryError. Each doubling of a subtable reads it once and writes it twice. An empty
 // table is made anew.
 func (h *handle) Grow(n int) error {
-	c := h.core
+	c := h.made()
 	return c.frame.GrowTo(n, c.look, func(st *device.Stream, _ int64) error {
 		to, was := c.stepFor(int64(n)), c.step
 		if limit := c.opts.MaxBytes; limit > 0 && to > c.step && c.bytes(to) > limit {
@@ -913,7 +924,7 @@ func (h *handle) Grow(n int) error {
 // Shrink gives back the memory that the table can spare. It halves subtables while all pairs fit what is left, up to
 // LoadFactor. It goes below Capacity and below what Grow has asked for, too.
 func (h *handle) Shrink() error {
-	c := h.core
+	c := h.made()
 	return c.frame.Writing(nil, func(st *device.Stream) error {
 		if _, err := c.look(st); err != nil {
 			return err
@@ -983,11 +994,11 @@ func (c *core) refreshIsDue() bool {
 func (*handle) Family() table.Family { return family }
 
 // Len counts the pairs.
-func (h *handle) Len() (int, error) { return h.core.frame.Count(h.core.look) }
+func (h *handle) Len() (int, error) { return h.made().frame.Count(h.made().look) }
 
 // Clear removes all pairs. It keeps the capacity until the next insert or deletion. It queues its work and returns.
 func (h *handle) Clear() error {
-	c := h.core
+	c := h.made()
 	return c.frame.Writing(nil, func(st *device.Stream) error {
 		for i := range c.d() {
 			if err := c.wipe(st, &c.subs[i]); err != nil {
@@ -1025,7 +1036,7 @@ func (c *core) exporting(st *device.Stream) (frame.Exporter, error) {
 
 // Stats measures the table. It reads all slots.
 func (h *handle) Stats() (table.Stats, error) {
-	c := h.core
+	c := h.made()
 	return c.frame.Measure(c.look, func(st *device.Stream, histogram uint64) error {
 		return c.kernel.probes.Launch(st, c.grid(c.slots()), &slotsParams{Table: c.table(), Histogram: histogram})
 	}, func(live int64) table.Stats {
@@ -1044,7 +1055,7 @@ type SubtableStats struct {
 
 // Subtables describes each subtable. Pairs with reserved keys count as pairs of the first.
 func (h *handle) Subtables() (list []SubtableStats, err error) {
-	c := h.core
+	c := h.made()
 	err = c.frame.ReadingSeen(c.look, func(st *device.Stream) error {
 		for i := range c.d() {
 			s := SubtableStats{Buckets: int(c.subs[i].Buckets), Len: int(c.counters.Seen.Pairs[i]), Bytes: c.subs[i].bytes()}
@@ -1058,6 +1069,6 @@ func (h *handle) Subtables() (list []SubtableStats, err error) {
 }
 
 // Close frees the table's memory. A second call does nothing.
-func (h *handle) Close() error { return h.core.frame.Close() }
+func (h *handle) Close() error { return h.made().frame.Close() }
 
 func (c *core) free() error { return c.memory.free(&c.frame) }

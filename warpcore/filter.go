@@ -88,11 +88,8 @@ func (h *filterHandle) made() *filter {
 	return h.filter
 }
 
-var unmadeFilter = func() *filter {
-	f := &filter{}
-	f.frame.Unmade(family, "a Filter that NewFilter has not made")
-	return f
-}()
+var unmadeFilter = frame.Unmade(func(f *filter) *frame.Frame { return &f.frame }, family,
+	"a Filter that NewFilter has not made")
 
 // NewFilter makes an empty filter on the device, for Capacity keys or with Bytes of memory: see FilterOptions.
 //

@@ -73,10 +73,20 @@ func (f *Frame) Open(family table.Family, d *device.Device, begin, free func() e
 	return err
 }
 
-// Unmade makes the frame of a table that no constructor has made, such as a zero value has: all operations return an
+// Unmade makes the core of a table that no constructor has made, for zero values: all operations on its frame return an
 // error, which says what that is.
-func (f *Frame) Unmade(family table.Family, what string) {
+func Unmade[C any](frame func(*C) *Frame, family table.Family, what string) *C {
+	c := new(C)
+	f := frame(c)
 	f.Family, f.broken = family, fmt.Errorf("%s: %s", family, what)
+	return c
+}
+
+// MustBeMade panics if no constructor has made the table. It is for methods without an error.
+func (f *Frame) MustBeMade() {
+	if f.Device == nil {
+		panic(f.broken.Error())
+	}
 }
 
 // CheckOn checks the device arguments of a batch: see table.Family.CheckNamedOn.
