@@ -47,7 +47,7 @@ type Frame struct {
 // work on the device's own stream. free, which is called once in the end, frees it, or what there is of it after an
 // error.
 func (f *Frame) Open(family table.Family, d *device.Device, begin, free func() error) (err error) {
-	if d == nil {
+	if d == nil || d.Stream() == nil {
 		return fmt.Errorf("%s: no device (see device.Open)", family)
 	}
 	f.Device, f.Family, f.free = d, family, free
