@@ -1,9 +1,9 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -11,6 +11,7 @@ import (
 
 	"github.com/warpmap/warpmap"
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/files"
 	"github.com/warpmap/warpmap/shard"
 	tables "github.com/warpmap/warpmap/table"
 )
@@ -128,9 +129,12 @@ func (w *compileWork) run(cmd *cobra.Command) error {
 			}
 		}
 	}
-	if err := os.MkdirAll(w.out, 0o755); err != nil {
+	tidy, err := files.MakeFolder(w.out, 0o755)
+	if err != nil {
 		return err
 	}
+	defer tidy()
+	defer w.unlock()
 	for _, arch := range w.architectures() {
 		if err := w.compile(cmd, arch, wanted); err != nil {
 			return err
@@ -161,7 +165,11 @@ func (w *compileWork) compile(cmd *cobra.Command, arch string, kinds []tables.Ki
 	if err != nil {
 		return &deviceError{err}
 	}
-	defer func() { err = errors.Join(err, d.Close()) }()
+	defer func() {
+		if closing := d.Close(); err == nil { // else it says the same again
+			err = closing
+		}
+	}()
 	ahead := func(what string, compile func() error) error {
 		if err := cmd.Context().Err(); err != nil {
 			return err
@@ -253,6 +261,13 @@ func valueNote(kind tables.Kind, value int) string {
 		return ""
 	}
 	return fmt.Sprintf(" and values of %d", value)
+}
+
+// unlock takes away the lock of a cache that holds nothing else.
+func (w *compileWork) unlock() {
+	if held, err := os.ReadDir(w.out); err == nil && len(held) == 1 && held[0].Name() == "lock" {
+		os.Remove(filepath.Join(w.out, "lock"))
+	}
 }
 
 // tell says what lies in the folder.

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/warpmap/warpmap/internal/bench"
+	"github.com/warpmap/warpmap/internal/files"
 )
 
 func drawCommand() *cobra.Command {
@@ -21,9 +22,11 @@ the folder of --out. Nothing is measured.`,
 		Example: "  warpmap bench draw bench/results/h200/fig-gph-9.json --out plots",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := os.MkdirAll(out, 0o755); err != nil {
+			tidy, err := files.MakeFolder(out, 0o755)
+			if err != nil {
 				return err
 			}
+			defer tidy()
 			for _, name := range args {
 				data, err := os.ReadFile(name)
 				if err != nil {

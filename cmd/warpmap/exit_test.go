@@ -33,7 +33,11 @@ func TestExitCodes(t *testing.T) {
 		{0, "join a.csv a.csv --on k --device cpu"},
 		{0, "version"},
 		{0, "--help"},
+		{0, "help join"},
 		{exitUsage, "jion"},
+		{exitUsage, "help nosuch"},
+		{exitUsage, "help join nosuch"},
+		{exitUsage, "completion nosuch"},
 		{exitUsage, "gen orders"},
 		{exitUsage, "tune warpcore"},
 		{exitUsage, "join a.csv --on k"},
@@ -81,16 +85,16 @@ func TestExitCodes(t *testing.T) {
 		cmd := exec.Command(os.Args[0], args...)
 		cmd.Dir = dir
 		cmd.Env = append(os.Environ(), "WARPMAP_TEST_COMMAND=1")
-		var said strings.Builder
-		cmd.Stderr = &said
+		var said, out strings.Builder
+		cmd.Stdout, cmd.Stderr = &out, &said
 		err := cmd.Run()
 		var exit *exec.ExitError
 		if err != nil && !errors.As(err, &exit) {
 			t.Fatal(err)
 		}
 		if got := cmd.ProcessState.ExitCode(); got != c.code || got != 0 && !strings.HasPrefix(said.String(),
-			"warpmap: ") || got > exitUsage && strings.Count(said.String(), "\n") != 1 {
-			t.Errorf("warpmap %s ends with %d, want %d: %s", c.args, got, c.code, &said)
+			"warpmap: ") || got != 0 && out.Len() > 0 || got > exitUsage && strings.Count(said.String(), "\n") != 1 {
+			t.Errorf("warpmap %s ends with %d, want %d: %s%s", c.args, got, c.code, &said, &out)
 		}
 	}
 	for err, want := range map[error]string{

@@ -26,6 +26,7 @@ import (
 	"github.com/warpmap/warpmap/internal/bench/slabhash"
 	stadiumbench "github.com/warpmap/warpmap/internal/bench/stadium"
 	"github.com/warpmap/warpmap/internal/bench/warpcore"
+	"github.com/warpmap/warpmap/internal/files"
 )
 
 // studies is the only list of figures.
@@ -83,9 +84,11 @@ it. With --keep it says what it does, and figures over several devices are kept 
 		ValidArgs: figureNames(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if out != "" { // before minutes of measuring
-				if err := os.MkdirAll(out, 0o755); err != nil {
+				tidy, err := files.MakeFolder(out, 0o755)
+				if err != nil {
 					return err
 				}
+				defer tidy()
 			}
 			var d *device.Device
 			if over.list != "" {

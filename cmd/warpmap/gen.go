@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/spf13/cobra"
 
+	"github.com/warpmap/warpmap/internal/files"
 	"github.com/warpmap/warpmap/join"
 	"github.com/warpmap/warpmap/workload"
 )
@@ -41,15 +41,17 @@ of random text, too.`,
 			if err != nil {
 				return fmt.Errorf("--format: %w", err)
 			}
-			if err := os.MkdirAll(out, 0o777); err != nil {
+			tidy, err := files.MakeFolder(out, 0o777)
+			if err != nil {
 				return err
 			}
+			defer tidy()
 			type file struct {
 				File    string  `json:"file"`
 				Rows    int64   `json:"rows"`
 				Seconds float64 `json:"seconds"`
 			}
-			var files []file
+			var written []file
 			bar := newProgress(cmd.ErrOrStderr())
 			defer bar.clear()
 			for _, g := range []struct {
@@ -68,13 +70,13 @@ of random text, too.`,
 				if err != nil {
 					return err
 				}
-				files = append(files, file{path, n, time.Since(start).Seconds()})
+				written = append(written, file{path, n, time.Since(start).Seconds()})
 				if !jsonFlag(cmd) {
 					fmt.Fprintf(cmd.ErrOrStderr(), "%s: %d rows, %s s\n", path, n, seconds(time.Since(start).Seconds()))
 				}
 			}
 			if jsonFlag(cmd) {
-				return printJSON(cmd.OutOrStdout(), files)
+				return printJSON(cmd.OutOrStdout(), written)
 			}
 			return nil
 		},

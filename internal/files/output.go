@@ -136,6 +136,28 @@ func WriteFile(name string, write func(*os.File) error) error {
 	return o.Close(true)
 }
 
+// MakeFolder makes a folder, and those above it, where they are missing. tidy takes away those of them that are empty,
+// when all is written or has failed. Errors: the system's.
+func MakeFolder(name string, mode fs.FileMode) (tidy func(), err error) {
+	var made []string
+	for dir := filepath.Clean(name); ; dir = filepath.Dir(dir) {
+		if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		made = append(made, dir)
+	}
+	tidy = func() {
+		for _, dir := range made {
+			os.Remove(dir) // which does nothing to one that is not empty
+		}
+	}
+	if err := os.MkdirAll(name, mode); err != nil {
+		tidy()
+		return nil, err
+	}
+	return tidy, nil
+}
+
 // Folder is a folder of files that is being made.
 type Folder struct{ hidden, path string }
 
