@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -60,9 +59,7 @@ type values struct {
 // of CSV are first taken from a glance at it: if that was not enough, all begins anew.
 func (o ColumnOptions) scan(ctx context.Context, begin func(c *columnScan) error, do func(x *values) error) (
 	c *columnScan, err error) {
-	if o.Threads <= 0 {
-		o.Threads = runtime.GOMAXPROCS(0)
-	}
+	o.Threads = crash.Threads(o.Threads)
 	if err := o.Text.check(); err != nil {
 		return nil, err
 	}

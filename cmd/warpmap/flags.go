@@ -7,6 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/warpmap/warpmap/internal/crash"
 )
 
 // Flags that several commands have mean the same in all of them.
@@ -32,13 +34,10 @@ func hush(cmd *cobra.Command, quiet bool) (warnings io.Writer) {
 	return warnings
 }
 
-// mostThreads is more than any machine has cores. Each thread takes memory of its own.
-const mostThreads = 1024
-
 // onThreads has all of the process keep to --threads, until it is undone.
 func onThreads(threads int) (undo func(), err error) {
-	if threads < 0 || threads > mostThreads {
-		return nil, fmt.Errorf("--threads %d: want 1 to %d, or 0 for one for each core", threads, mostThreads)
+	if threads < 0 || threads > crash.MostThreads {
+		return nil, fmt.Errorf("--threads %d: want 1 to %d, or 0 for one for each core", threads, crash.MostThreads)
 	}
 	if threads == 0 {
 		return func() {}, nil
