@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,7 +12,6 @@ import (
 
 	"github.com/warpmap/warpmap"
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/internal/files"
 	"github.com/warpmap/warpmap/shard"
 	tables "github.com/warpmap/warpmap/table"
 )
@@ -95,6 +95,9 @@ var aheadOfStrings = map[int]func(*device.Device, tables.Family) error{
 }
 
 func (w *compileWork) run(cmd *cobra.Command) error {
+	if len(w.arch) == 0 {
+		return errors.New("--arch: want an architecture, such as sm_90 or amd64")
+	}
 	var wanted []tables.Kind
 	for _, name := range w.kind {
 		if name == stringsKind {
@@ -129,7 +132,7 @@ func (w *compileWork) run(cmd *cobra.Command) error {
 			}
 		}
 	}
-	tidy, err := files.MakeFolder(w.out, 0o755)
+	tidy, err := folder(w.out, 0o755)
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/warpmap/warpmap/internal/bench"
-	"github.com/warpmap/warpmap/internal/files"
 )
 
 func drawCommand() *cobra.Command {
@@ -22,7 +21,7 @@ the folder of --out. Nothing is measured.`,
 		Example: "  warpmap bench draw bench/results/h200/fig-gph-9.json --out plots",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			tidy, err := files.MakeFolder(out, 0o755)
+			tidy, err := folder(out, 0o755)
 			if err != nil {
 				return err
 			}

@@ -26,7 +26,6 @@ import (
 	"github.com/warpmap/warpmap/internal/bench/slabhash"
 	stadiumbench "github.com/warpmap/warpmap/internal/bench/stadium"
 	"github.com/warpmap/warpmap/internal/bench/warpcore"
-	"github.com/warpmap/warpmap/internal/files"
 )
 
 // studies is the only list of figures.
@@ -84,7 +83,7 @@ it. With --keep it says what it does, and figures over several devices are kept 
 		ValidArgs: figureNames(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if out != "" { // before minutes of measuring
-				tidy, err := files.MakeFolder(out, 0o755)
+				tidy, err := folder(out, 0o755)
 				if err != nil {
 					return err
 				}

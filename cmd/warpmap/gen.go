@@ -10,7 +10,6 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/spf13/cobra"
 
-	"github.com/warpmap/warpmap/internal/files"
 	"github.com/warpmap/warpmap/join"
 	"github.com/warpmap/warpmap/workload"
 )
@@ -41,7 +40,7 @@ of random text, too.`,
 			if err != nil {
 				return fmt.Errorf("--format: %w", err)
 			}
-			tidy, err := files.MakeFolder(out, 0o777)
+			tidy, err := folder(out, 0o777)
 			if err != nil {
 				return err
 			}
