@@ -2,13 +2,16 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/warpmap/warpmap/genome"
 	"github.com/warpmap/warpmap/internal/bench"
+	"github.com/warpmap/warpmap/internal/files"
 )
 
 func drawCommand() *cobra.Command {
@@ -29,11 +32,11 @@ the folder of --out. Nothing is measured.`,
 			for _, name := range args {
 				data, err := os.ReadFile(name)
 				if err != nil {
-					return err
+					return &genome.InputError{Input: name, Err: files.Cause(err)}
 				}
 				var fig bench.Fig
 				if err := json.Unmarshal(data, &fig); err != nil || len(fig.Columns) == 0 {
-					return fmt.Errorf("%s is no figure that bench fig --keep wrote: %v", name, err)
+					return &genome.InputError{Input: name, Err: errors.New("no figure that bench fig --keep wrote")}
 				}
 				written, err := writeFigure(&fig, out)
 				if err != nil {

@@ -56,6 +56,8 @@ func TestExitCodes(t *testing.T) {
 		{exitUsage, "tune gph --n 99999999999999 --device cpu"},
 		{exitUsage, "serve --flight 127.0.0.1:0 --table t=a.csv --key k --family nosuch"},
 		{exitUsage, "demo --sf -1"},
+		{exitInput, "bench draw absent.json"},
+		{exitInput, "bench draw a.csv"},
 		{exitInput, "join absent.csv a.csv --on k --device cpu"},
 		{exitInput, "join a.csv bad.csv --on k --device cpu"},
 		{exitInput, "join a.csv bad.parquet --on k --device cpu"},
