@@ -893,32 +893,40 @@ func (c *core) rebuild(st *device.Stream, s step, otherHash bool) error {
 func (h *handle) Grow(n int) error {
 	c := h.made()
 	return c.frame.GrowTo(n, c.look, func(st *device.Stream, _ int64) error {
-		to, was := c.stepFor(int64(n)), c.step
-		if limit := c.opts.MaxBytes; limit > 0 && to > c.step && c.bytes(to) > limit {
-			return c.frame.NoRoomFor(n, c.bytes(to), limit)
+		err := c.makeRoom(st, int64(n))
+		if err == nil {
+			c.floor = max(c.floor, c.stepFor(int64(n)))
 		}
-		if err := c.fits(to, int64(n)); err != nil {
+		return err
+	})
+}
+
+// makeRoom makes room for n pairs in all, or leaves the table as it is.
+func (c *core) makeRoom(st *device.Stream, n int64) error {
+	to, was := c.stepFor(n), c.step
+	if limit := c.opts.MaxBytes; limit > 0 && to > c.step && c.bytes(to) > limit {
+		return c.frame.NoRoomFor(int(n), c.bytes(to), limit)
+	}
+	if err := c.fits(to, n); err != nil {
+		return err
+	}
+	if to > c.step && c.isEmpty() {
+		if err := c.replace(to, c.floor); !device.IsOutOfMemory(err) {
 			return err
 		}
-		if to > c.step && c.isEmpty() {
-			if err := c.replace(to, to); !device.IsOutOfMemory(err) {
-				return err
-			}
-		}
-		for c.step < to {
-			if err := c.double(st); err != nil {
-				for done := true; c.step > was && done; {
-					var e error
-					if done, e = c.halve(st); e != nil {
-						return errors.Join(err, e)
-					}
+	}
+	for c.step < to {
+		if err := c.double(st); err != nil {
+			for done := true; c.step > was && done; {
+				var e error
+				if done, e = c.halve(st); e != nil {
+					return errors.Join(err, e)
 				}
-				return err
 			}
+			return err
 		}
-		c.floor = max(c.floor, to)
-		return nil
-	})
+	}
+	return nil
 }
 
 // Shrink gives back the memory that the table can spare. It halves subtables while all pairs fit what is left, up to

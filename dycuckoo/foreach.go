@@ -72,12 +72,8 @@ func (m *Map[K, V]) Use(st *device.Stream, room int, queue func(Table) error) er
 func (c *core) use(st *device.Stream, room int, queue func(Table) error) error {
 	return c.frame.Using(st, room, c.look, func(st *device.Stream) error {
 		if pairs := c.live() + int64(room); pairs > c.limitAt(c.step) {
-			why, err := c.grow(st, false, pairs)
-			if err != nil {
-				return err
-			}
-			if why != nil {
-				return fmt.Errorf("dycuckoo: no room for %d more pairs: %w", room, why)
+			if err := c.makeRoom(st, pairs); err != nil {
+				return fmt.Errorf("dycuckoo: no room for %d more pairs: %w", room, err)
 			}
 		}
 		c.unseen, c.foreign = true, true

@@ -222,8 +222,8 @@ func (f *Frame) Using(st *device.Stream, room int, look func(*device.Stream) (in
 	if err := f.CheckOn("", st); err != nil {
 		return err
 	}
-	if room < 0 {
-		return fmt.Errorf("%s: room for %d items", f.Family, room)
+	if room < 0 || room > 1<<46 {
+		return fmt.Errorf("%s: room for %d items (want 0 to 2⁴⁶)", f.Family, room)
 	}
 	return f.Writing(st, func(st *device.Stream) error {
 		if look != nil {
