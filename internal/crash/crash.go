@@ -6,6 +6,7 @@ package crash
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -24,6 +25,14 @@ func Threads(n int) int {
 		n = runtime.GOMAXPROCS(0)
 	}
 	return min(n, MostThreads)
+}
+
+// Ended is why a context has ended; an error of one that is nil; or nil.
+func Ended(ctx context.Context) error {
+	if ctx == nil {
+		return errors.New("a nil context: want context.Background()")
+	}
+	return context.Cause(ctx)
 }
 
 // Error is a panic as an error.
