@@ -37,12 +37,7 @@ func _[K any](f *Filter[K]) table.Filter[K] { return f }
 type handle struct{ filter *filter }
 
 // made is the filter, or one whose operations are errors, if New has not made it.
-func (h *handle) made() *filter {
-	if h.filter == nil {
-		return unmade
-	}
-	return h.filter
-}
+func (h *handle) made() *filter { return frame.Or(h.filter, unmade) }
 
 var unmade = frame.Unmade(func(f *filter) *frame.Frame { return &f.frame }, family, "a Filter that New has not made")
 

@@ -173,12 +173,12 @@ func (m *Module) Ready() error {
 }
 
 // Ready does what Module.Ready does for all modules of the device. The Close of a device of OpenAhead does so, too.
-func (d *Device) Ready() error {
+func (d *Device) Ready() (err error) {
 	d.modMu.Lock()
 	modules := slices.Collect(maps.Values(d.modules))
 	d.modMu.Unlock()
 	for _, m := range modules {
-		if err := m.Ready(); err != nil {
+		if err = m.Ready(); err != nil {
 			return err // what fails by the disk or the compiler says so once
 		}
 	}

@@ -104,12 +104,7 @@ type core struct {
 type handle struct{ core *core }
 
 // made is the table, or one whose operations are errors, if no constructor has made it.
-func (h *handle) made() *core {
-	if h.core == nil {
-		return unmade
-	}
-	return h.core
-}
+func (h *handle) made() *core { return frame.Or(h.core, unmade) }
 
 var unmade = frame.Unmade(func(c *core) *frame.Frame { return &c.frame }, family,
 	"a Map that New has not made")
@@ -916,15 +911,17 @@ func (c *core) makeRoom(st *device.Stream, n int64) error {
 		}
 	}
 	for c.step < to {
-		if err := c.double(st); err != nil {
-			for done := true; c.step > was && done; {
-				var e error
-				if done, e = c.halve(st); e != nil {
-					return errors.Join(err, e)
-				}
-			}
-			return err
+		err := c.double(st)
+		if err == nil {
+			continue
 		}
+		for done := true; c.step > was && done; {
+			var e error
+			if done, e = c.halve(st); e != nil {
+				return errors.Join(err, e)
+			}
+		}
+		return err
 	}
 	return nil
 }

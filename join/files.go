@@ -206,8 +206,8 @@ func (r *Reader) arrowBatches(sr *ipc.Reader, end func() error) {
 	r.close = func() error { sr.Release(); return end() }
 }
 
-// sound checks what an Arrow file says of its columns: offsets, indices and lengths are used as they stand afterwards. With
-// anyBytes texts need not be UTF-8, and nobody looks at nested values.
+// sound checks what an Arrow file says of its columns: offsets, indices and lengths are used as they stand afterwards.
+// With anyBytes texts need not be UTF-8, and nobody looks at nested values.
 func sound(rec arrow.RecordBatch, anyBytes bool) error {
 	if rec.NumRows() > math.MaxInt32 { // columns of nulls alone have room for any number
 		return fmt.Errorf("a batch of %d rows: at most %d are possible", rec.NumRows(), math.MaxInt32)
@@ -248,8 +248,8 @@ func scalesFit(t arrow.DataType) error {
 	return nil
 }
 
-// buffered gives nulls the buffer that a file lets out, and that ValidateFull wants. With anyBytes it gives texts a type
-// of which that does not want UTF-8.
+// buffered gives nulls the buffer that a file lets out, and that ValidateFull wants. With anyBytes it gives texts a
+// type of which that does not want UTF-8.
 func buffered(d arrow.ArrayData, anyBytes bool) arrow.ArrayData {
 	buffers, children := slices.Clone(d.Buffers()), slices.Clone(d.Children())
 	if len(buffers) == 0 {

@@ -80,8 +80,8 @@ func (s *jsonScan) each(b []byte, member func(row, column int, value []byte, pla
 	return rows, nil
 }
 
-// line finds the members of an object in UTF-8, if that must be, that are wanted, and gives the end of its line, or 0 if the
-// decoder should look.
+// line finds the members of an object that are wanted, in UTF-8 if that must be, and gives the end of its line, or 0 if
+// the decoder should look.
 func (s *jsonScan) line(b []byte, i, row int) (end int) {
 	s.members = s.members[:0]
 	if i = blanks(b, i); i == len(b) || b[i] != '{' {

@@ -142,8 +142,8 @@ func (o ColumnOptions) field(r *Reader) (int, error) {
 		if !utf8.ValidString(names) {
 			convert = "; names that are not UTF-8 stay so unless you convert the file, with iconv say"
 		}
-		return 0, &OptionError{fmt.Sprintf("no column %q; there are: %s%s", o.Column, strings.ToValidUTF8(names, "\ufffd"),
-			convert)}
+		return 0, &OptionError{fmt.Sprintf("no column %q; there are: %s%s", o.Column,
+			strings.ToValidUTF8(names, "\ufffd"), convert)}
 	case 1:
 	default:
 		return 0, ofInput(fmt.Errorf("%s: there are %d columns named %q: rename all but one", r.path, len(at),

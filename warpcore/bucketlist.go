@@ -96,12 +96,7 @@ type lists struct {
 type listHandle struct{ lists *lists }
 
 // made is the table, or one whose operations are errors, if NewBucketList has not made it.
-func (h *listHandle) made() *lists {
-	if h.lists == nil {
-		return unmadeLists
-	}
-	return h.lists
-}
+func (h *listHandle) made() *lists { return frame.Or(h.lists, unmadeLists) }
 
 var unmadeLists = frame.Unmade((*lists).frame, family, "a BucketList that NewBucketList has not made")
 

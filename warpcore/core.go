@@ -106,12 +106,7 @@ type core struct {
 type handle struct{ core *core }
 
 // made is the table, or one whose operations are errors, if no constructor has made it.
-func (h *handle) made() *core {
-	if h.core == nil {
-		return unmade
-	}
-	return h.core
-}
+func (h *handle) made() *core { return frame.Or(h.core, unmade) }
 
 var unmade = frame.Unmade(func(c *core) *frame.Frame { return &c.frame }, family,
 	"a table that New, NewSet, NewCounter, NewMultiMap or NewMultiBucket has not made")

@@ -52,8 +52,8 @@ func folder(out string, mode fs.FileMode) (tidy func(), err error) {
 // ofPairs says of --n that so many pairs, which are made in host memory, do not fit there.
 func ofPairs(n, bytes int) error {
 	if _, total := device.HostMemory(); total > 0 && int64(n) > total/int64(max(1, bytes)) {
-		return fmt.Errorf("--n %d: pairs of %d bytes are made in host memory, of which there is %s: want fewer", n, bytes,
-			device.Bytes(total))
+		return fmt.Errorf("--n %d: pairs of %d bytes are made in host memory, of which there is %s: want fewer",
+			n, bytes, device.Bytes(total))
 	}
 	return nil
 }

@@ -82,6 +82,14 @@ func Unmade[C any](frame func(*C) *Frame, family table.Family, what string) *C {
 	return c
 }
 
+// Or is a core, or where no constructor has made that, unmade.
+func Or[C any](core, unmade *C) *C {
+	if core == nil {
+		return unmade
+	}
+	return core
+}
+
 // MustBeMade panics if no constructor has made the table. It is for methods without an error.
 func (f *Frame) MustBeMade() {
 	if f.Device == nil {
