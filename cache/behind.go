@@ -168,6 +168,9 @@ func (b *behind[K, V]) of(bits uint64) (p pair[K, V], ok bool) {
 
 // write writes all that waits, once nobody else writes. Where it is to tell, its error is kept for the next call.
 func (t *Tiered[K, V]) write(ctx context.Context, tell bool) (err error) {
+	if ctx == nil {
+		return crash.Ended(ctx)
+	}
 	b := t.behind
 	select {
 	case b.writing <- struct{}{}:
@@ -279,6 +282,9 @@ func (t *Tiered[K, V]) Close(ctx context.Context) error {
 	b := t.behind
 	if b == nil {
 		return nil
+	}
+	if ctx == nil {
+		return crash.Ended(ctx)
 	}
 	t.mu.Lock()
 	if !b.closed {

@@ -77,16 +77,11 @@ type core struct {
 type handle struct{ core *core }
 
 // made is the cache, or one whose operations are errors, if New has not made it.
-func (h *handle) made() *core {
-	if h.core == nil {
-		return unmade
-	}
-	return h.core
-}
+func (h *handle) made() *core { return frame.Or(h.core, unmade) }
 
 var unmade = func() *core {
-	c := &core{since: func() time.Duration { return 0 }}
-	c.frame.Unmade(family, "a Cache that New has not made")
+	c := frame.Unmade(func(c *core) *frame.Frame { return &c.frame }, family, "a Cache that New has not made")
+	c.since = func() time.Duration { return 0 }
 	return c
 }()
 

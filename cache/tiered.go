@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"unsafe"
+
+	"github.com/warpmap/warpmap/internal/crash"
 )
 
 // Source is what a Tiered stands before: any slower store of the same pairs. A table.Map is one with
@@ -127,8 +129,8 @@ func (t *Tiered[K, V]) Get(ctx context.Context, keys []K, values []V, found []bo
 		}
 	}
 	for len(missing) > 0 {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
+		if err := crash.Ended(ctx); err != nil {
+			return err
 		}
 		own, ownKeys, all, old, err := t.board(keys, &missing, values, found, landed)
 		if err != nil {

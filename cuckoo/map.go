@@ -37,18 +37,9 @@ func _[K any](f *Filter[K]) table.Filter[K] { return f }
 type handle struct{ filter *filter }
 
 // made is the filter, or one whose operations are errors, if New has not made it.
-func (h *handle) made() *filter {
-	if h.filter == nil {
-		return unmade
-	}
-	return h.filter
-}
+func (h *handle) made() *filter { return frame.Or(h.filter, unmade) }
 
-var unmade = func() *filter {
-	f := &filter{}
-	f.frame.Unmade(family, "a Filter that New has not made")
-	return f
-}()
+var unmade = frame.Unmade(func(f *filter) *frame.Frame { return &f.frame }, family, "a Filter that New has not made")
 
 // New makes an empty filter on the device, for Capacity keys or with Bytes of memory: see Options.
 //

@@ -32,7 +32,7 @@ type allocation struct {
 
 // newAllocation describes n elements of a size, which are yet to be allocated.
 func newAllocation(d *Device, what string, n int, size uintptr) (*allocation, error) {
-	if d == nil {
+	if !d.made() {
 		return nil, fmt.Errorf("device.%s: no device (see Open)", what)
 	}
 	if n < 0 || size > 0 && int64(n) > (1<<62)/int64(size) {

@@ -178,9 +178,11 @@ func (d *Device) Ready() (err error) {
 	modules := slices.Collect(maps.Values(d.modules))
 	d.modMu.Unlock()
 	for _, m := range modules {
-		err = errors.Join(err, m.Ready())
+		if err = m.Ready(); err != nil {
+			return err // what fails by the disk or the compiler says so once
+		}
 	}
-	return err
+	return nil
 }
 
 // Ahead does what AnyKernel.Ahead does, for several kernels.

@@ -147,6 +147,9 @@ func (d *Device) Compile(p *Program) (*Module, error) {
 
 // module gives the module of a program, which is made once. Programs are compiled side by side.
 func (d *Device) module(p *Program, how parting) (m *Module, err error) {
+	if p == nil {
+		return nil, errors.New("device.Compile: no Program")
+	}
 	m0 := fast
 	if !d.infos.CUDA() {
 		m0 = d.cfg.mode()
@@ -311,6 +314,9 @@ type function struct {
 
 // Kernel does what KernelOf does, with the type of the parameters as a value.
 func (m *Module) Kernel(name string, p reflect.Type) (AnyKernel, error) {
+	if m.d == nil {
+		return AnyKernel{}, errUnmade
+	}
 	k := &function{kernel: name, name: m.name + "." + name, p: p}
 	if err := checkLayout(p); err != nil {
 		return AnyKernel{k}, err

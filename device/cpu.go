@@ -381,12 +381,7 @@ func fillBytes(s []byte, v byte) {
 }
 
 // workers is how many threads a launch may take.
-func (b *cpuBackend) workers() int {
-	if b.cfg.workers > 0 {
-		return b.cfg.workers
-	}
-	return runtime.GOMAXPROCS(0)
-}
+func (b *cpuBackend) workers() int { return crash.Threads(b.cfg.workers) }
 
 func (b *cpuBackend) current(call func() error) error {
 	runtime.LockOSThread()

@@ -53,6 +53,10 @@ var (
 	ErrFreed      = errors.New("memory is already freed")
 )
 
+// errUnmade is of zero values, and of a nil Device.
+var errUnmade = errors.New("device: a Device, Stream, Event, Module or Range that Open, NewStream, NewEvent, Compile or " +
+	"Reserve has not made")
+
 // OutOfMemoryError says how much was asked for and how much there was, in bytes.
 type OutOfMemoryError struct {
 	Device string
@@ -452,7 +456,12 @@ func List() (found []Info, problems []error) {
 }
 
 // same tells whether both are one piece of hardware: a GPU's primary context or this process. The driver numbers GPUs once.
-func (d *Device) same(o *Device) bool { return d == o || d.infos.Name == o.infos.Name }
+func (d *Device) same(o *Device) bool {
+	return d == o || d.made() && o.made() && d.infos.Name == o.infos.Name
+}
+
+// made tells whether Open has made the device.
+func (d *Device) made() bool { return d != nil && d.b != nil }
 
 // Info describes the device.
 func (d *Device) Info() Info { return d.infos }
@@ -490,6 +499,9 @@ func (d *Device) Memory() (free, total int64, err error) {
 // for. The device's Close closes it first, while all that it holds is still there; from then on values are closed at
 // once.
 func Carried[T interface{ Close() }](d *Device, make func(*Device) T) T {
+	if !d.made() {
+		panic(errUnmade.Error())
+	}
 	d.carriedMu.Lock()
 	defer d.carriedMu.Unlock()
 	key := reflect.TypeFor[T]()
@@ -517,6 +529,9 @@ func (d *Device) KernelHeap(bytes int64) error {
 // Close frees every allocation, stream, event and kernel that was made through this Device. It waits for calls under
 // way, and for tables' batches, which end at their next chunk.
 func (d *Device) Close() (err error) {
+	if !d.made() {
+		return nil
+	}
 	d.unload.Do(func() {
 		if d.ahead() {
 			err = d.Ready()
@@ -575,6 +590,9 @@ func (d *Device) do(call func() error) error {
 
 // alive runs a call that Close waits for: not after it, and not on a lost device.
 func (d *Device) alive(call func() error) error {
+	if !d.made() {
+		return errUnmade
+	}
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	if d.closed {

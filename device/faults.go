@@ -83,12 +83,10 @@ func (d *Device) wait(st, ev *handle) error {
 	return d.call(faults.Event, 0, func() error { return d.b.wait(st.h, ev.h) })
 }
 
-func (d *Device) newEvent() (uintptr, error) { return d.creating(faults.Event, d.b.newEvent)() }
+func (d *Device) newEvent() (uintptr, error) { return d.creating(faults.Event, backend.newEvent) }
 
 // creating is a back end's call that makes a stream or an event.
-func (d *Device) creating(site faults.Site, create func() (uintptr, error)) func() (uintptr, error) {
-	return func() (h uintptr, err error) {
-		err = d.call(site, 0, func() (err error) { h, err = create(); return err })
-		return h, err
-	}
+func (d *Device) creating(site faults.Site, create func(backend) (uintptr, error)) (h uintptr, err error) {
+	err = d.call(site, 0, func() (err error) { h, err = create(d.b); return err })
+	return h, err
 }

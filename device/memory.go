@@ -132,6 +132,9 @@ func (s span) on(d *Device, elem reflect.Type, size uint64) error {
 	if s.a == nil {
 		return s.check("device slice", nil)
 	}
+	if !d.made() {
+		return errUnmade
+	}
 	if !s.a.d.same(d) {
 		return fmt.Errorf("a slice of device %s given to device %s", s.a.d.infos.Name, d.infos.Name)
 	}

@@ -43,6 +43,9 @@ func Wrap[T any](d *Device, addr uint64, n int) (Slice[T], error) {
 // Handle is CUDA's own name for a stream, a CUstream, for libraries that put work on it. On the CPU it is a number. It
 // is good until the stream is closed.
 func (st *Stream) Handle() uintptr {
+	if st.x.d == nil {
+		panic(errUnmade.Error())
+	}
 	st.x.outside.Store(true)
 	st.x.d.b.lend()
 	return st.x.h
@@ -57,7 +60,7 @@ func (st *Stream) Handle() uintptr {
 func StreamOf(d *Device, handle uintptr) (*Stream, error) {
 	s := &Stream{}
 	s.x.outside.Store(true)
-	err := s.x.open(d, "stream", func() (uintptr, error) { return handle, d.b.adopt(handle) }, func(uintptr) error { return nil })
+	err := s.x.open(d, "stream", func() (uintptr, error) { return handle, d.b.adopt(handle) }, func(backend, uintptr) error { return nil })
 	if err != nil {
 		return nil, fmt.Errorf("device.StreamOf: %w", err)
 	}

@@ -50,20 +50,33 @@ func Reserve(d *Device, bytes int64) (*Range, error) {
 	return &Range{a}, nil
 }
 
+// made is the range, or one without addresses, if Reserve has not made it.
+func (r *Range) made() *allocation {
+	if r.a == nil {
+		return &allocation{ranged: &ranged{granule: 1}}
+	}
+	return r.a
+}
+
 // Granule is what sizes are rounded up to: 2 MiB on most GPUs, a page on the CPU.
-func (r *Range) Granule() int64 { return r.a.ranged.granule }
+func (r *Range) Granule() int64 { return r.made().ranged.granule }
 
 // Reserved is how far the range can grow, in bytes.
-func (r *Range) Reserved() int64 { return r.a.ranged.reserved }
+func (r *Range) Reserved() int64 { return r.made().ranged.reserved }
 
 // Slice is the memory that the range has now. Its content is undefined where nothing was written.
-func (r *Range) Slice() Slice[byte] { return Slice[byte]{r.a, r.a.addr, int(r.a.bytes)} }
+func (r *Range) Slice() Slice[byte] {
+	if r.a == nil {
+		return Slice[byte]{}
+	}
+	return Slice[byte]{r.a, r.a.addr, int(r.a.bytes)}
+}
 
 // Resize gives the range memory for so many bytes, or takes back what it has beyond that; nothing may use what is taken
 // back. Memory that came at one time is taken back whole or not at all. Errors: *OutOfMemoryError, and the range is as
 // it was; ErrFreed. Cost on an H200: 45 to 160 µs, from 8 to 512 MiB.
 func (r *Range) Resize(bytes int64) error {
-	a := r.a
+	a := r.made()
 	g := a.ranged
 	if bytes < 0 || bytes > g.reserved {
 		return fmt.Errorf("device.Range: resizing to %d bytes of %d reserved", bytes, g.reserved)

@@ -15,7 +15,7 @@ type handle struct {
 	d      *Device
 	h      uintptr
 	what   string
-	free   func(uintptr) error
+	free   func(b backend, h uintptr) error
 	mu     sync.RWMutex // held for reading during every call that uses h, for writing by shut
 	closed atomic.Bool
 
@@ -23,7 +23,7 @@ type handle struct {
 }
 
 // open makes x what create creates.
-func (x *handle) open(d *Device, what string, create func() (uintptr, error), free func(uintptr) error) error {
+func (x *handle) open(d *Device, what string, create func() (uintptr, error), free func(backend, uintptr) error) error {
 	x.d, x.what, x.free = d, what, free
 	return d.do(func() (err error) {
 		if x.h, err = create(); err != nil {
@@ -38,6 +38,9 @@ func (x *handle) open(d *Device, what string, create func() (uintptr, error), fr
 
 // on says why x cannot be used on d.
 func (x *handle) on(d *Device) error {
+	if !x.d.made() || !d.made() {
+		return errUnmade
+	}
 	if !x.d.same(d) {
 		return fmt.Errorf("%s of device %s given to device %s", x.what, x.d.infos.Name, d.infos.Name)
 	}
@@ -57,7 +60,7 @@ func (x *handle) shut() error {
 	x.d.liveMu.Lock()
 	delete(x.d.handles, x)
 	x.d.liveMu.Unlock()
-	return x.free(x.h)
+	return x.free(x.d.b, x.h)
 }
 
 // follow tells that x may become part of a capture that y is part of.
@@ -68,7 +71,7 @@ func (x *handle) follow(y *handle) {
 }
 
 func (x *handle) close() error {
-	if x.closed.Load() {
+	if x.d == nil || x.closed.Load() {
 		return nil
 	}
 	return x.d.do(x.shut)
@@ -110,9 +113,12 @@ func (d *Device) openHandles() (all []*handle) {
 type Stream struct{ x handle }
 
 // NewStream makes a stream.
-func (d *Device) NewStream() (*Stream, error) {
+func (d *Device) NewStream() (*Stream, error) { return d.newStream(backend.newStream) }
+
+func (d *Device) newStream(create func(backend) (uintptr, error)) (*Stream, error) {
 	s := &Stream{}
-	if err := s.x.open(d, "stream", d.creating(faults.Stream, d.b.newStream), d.b.freeStream); err != nil {
+	err := s.x.open(d, "stream", func() (uintptr, error) { return d.creating(faults.Stream, create) }, backend.freeStream)
+	if err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -121,13 +127,7 @@ func (d *Device) NewStream() (*Stream, error) {
 // NewUrgentStream makes a stream whose kernels go before the waiting kernels of other streams; blocks of those that run
 // already end first. It is for what must not wait until a large kernel is through, such as what goes to other devices.
 // On the CPU device it is a stream like any other.
-func (d *Device) NewUrgentStream() (*Stream, error) {
-	s := &Stream{}
-	if err := s.x.open(d, "stream", d.creating(faults.Stream, d.b.newUrgentStream), d.b.freeStream); err != nil {
-		return nil, err
-	}
-	return s, nil
-}
+func (d *Device) NewUrgentStream() (*Stream, error) { return d.newStream(backend.newUrgentStream) }
 
 // Device is where the stream is.
 func (st *Stream) Device() *Device { return st.x.d }
@@ -160,6 +160,9 @@ func (st *Stream) Sync() error {
 // SyncOf does what Sync does, also for a nil stream, which stands for d's own.
 func (st *Stream) SyncOf(d *Device) error {
 	if st == nil {
+		if !d.made() {
+			return errUnmade
+		}
 		return d.stream.Sync()
 	}
 	return st.Sync()
@@ -171,6 +174,9 @@ func (st *Stream) Close() error { return st.x.close() }
 // Wait holds back the stream's later work until the event has passed. The event may be of another device of the same
 // kind. A nil stream stands for the own stream of the event's device.
 func (st *Stream) Wait(e *Event) error {
+	if e == nil || e.x.d == nil || st != nil && st.x.d == nil {
+		return errUnmade
+	}
 	d := e.x.d
 	if st == nil || st.x.d.same(d) {
 		h := st.handleOn(d)
@@ -193,7 +199,7 @@ type Event struct{ x handle }
 // NewEvent makes an event.
 func (d *Device) NewEvent() (*Event, error) {
 	e := &Event{}
-	if err := e.x.open(d, "event", d.newEvent, d.b.freeEvent); err != nil {
+	if err := e.x.open(d, "event", d.newEvent, backend.freeEvent); err != nil {
 		return nil, err
 	}
 	return e, nil
@@ -203,6 +209,9 @@ func (d *Device) NewEvent() (*Event, error) {
 // another device is an error.
 func (e *Event) Record(st *Stream) error {
 	d := e.x.d
+	if d == nil {
+		return errUnmade
+	}
 	h := st.handleOn(d)
 	e.x.follow(h)
 	return d.use(func() error {
@@ -221,6 +230,9 @@ func (e *Event) Sync() error {
 // Since is the device's time from an earlier event of the same device to this one. Both must have been recorded, and
 // must have passed.
 func (e *Event) Since(from *Event) (t time.Duration, err error) {
+	if from == nil {
+		return 0, errUnmade
+	}
 	d := e.x.d
 	err = d.use(func() (err error) { t, err = d.b.elapsed(from.x.h, e.x.h); return err }, &from.x, &e.x)
 	return t, err

@@ -11,7 +11,7 @@ import (
 
 // Check downloads the table and tests its invariants. It is slow: use it in tests, or if you suspect a fault.
 func (h *handle) Check() error {
-	c := h.core
+	c := h.made()
 	return c.frame.ReadingSeen(c.look, func(st *device.Stream) error {
 		if err := c.frame.Budget(c.held()); err != nil {
 			return err

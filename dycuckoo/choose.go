@@ -25,22 +25,22 @@ type choosing struct {
 // InsertIf inserts the pairs whose when[i] is true: see table.Chooser. It costs as much as an Insert of those pairs,
 // and the whole batch is read. The first call of InsertIf, FindIf or ContainsIf compiles kernels.
 func (m *Map[K, V]) InsertIf(keys []K, values []V, when []bool) error {
-	return frame.InsertIf(&m.core.frame, keys, values, when, m.core.insertionIf())
+	return frame.InsertIf(&m.made().frame, keys, values, when, m.made().insertionIf())
 }
 
 // InsertIfOn does what InsertIf does, with slices on the device. It waits for the stream, as InsertOn does.
 func (m *Map[K, V]) InsertIfOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], when device.Slice[bool]) error {
-	return frame.InsertIfOn(&m.core.frame, st, keys, values, when, device.Slice[bool]{}, m.core.insertionIf())
+	return frame.InsertIfOn(&m.made().frame, st, keys, values, when, device.Slice[bool]{}, m.made().insertionIf())
 }
 
 // FindIf looks up the keys whose when[i] is true: see table.Chooser.
 func (m *Map[K, V]) FindIf(keys []K, when []bool, values []V, found []bool) error {
-	return frame.FindIf(&m.core.frame, keys, when, values, found, m.core.findIf)
+	return frame.FindIf(&m.made().frame, keys, when, values, found, m.made().findIf)
 }
 
 // FindIfOn does what FindIf does, with slices on the device.
 func (m *Map[K, V]) FindIfOn(st *device.Stream, keys device.Slice[K], when device.Slice[bool], values device.Slice[V], found device.Slice[bool]) error {
-	return frame.FindIfOn(&m.core.frame, st, keys, when, values, found, m.core.findIf)
+	return frame.FindIfOn(&m.made().frame, st, keys, when, values, found, m.made().findIf)
 }
 
 // ContainsIf tells for each key whose when[i] is true whether it is in: see table.Chooser.

@@ -103,6 +103,12 @@ type core struct {
 // method that it embeds, in each package that uses it.
 type handle struct{ core *core }
 
+// made is the table, or one whose operations are errors, if no constructor has made it.
+func (h *handle) made() *core { return frame.Or(h.core, unmade) }
+
+var unmade = frame.Unmade(func(c *core) *frame.Frame { return &c.frame }, family,
+	"a Map that New has not made")
+
 // memory is what a rebuild replaces.
 type memory struct {
 	step     step
@@ -880,40 +886,50 @@ func (c *core) rebuild(st *device.Stream, s step, otherHash bool) error {
 // table.ErrMaxBytes; *device.OutOfMemoryError. Each doubling of a subtable reads it once and writes it twice. An empty
 // table is made anew.
 func (h *handle) Grow(n int) error {
-	c := h.core
+	c := h.made()
 	return c.frame.GrowTo(n, c.look, func(st *device.Stream, _ int64) error {
-		to, was := c.stepFor(int64(n)), c.step
-		if limit := c.opts.MaxBytes; limit > 0 && to > c.step && c.bytes(to) > limit {
-			return c.frame.NoRoomFor(n, c.bytes(to), limit)
+		err := c.makeRoom(st, int64(n))
+		if err == nil {
+			c.floor = max(c.floor, c.stepFor(int64(n)))
 		}
-		if err := c.fits(to, int64(n)); err != nil {
+		return err
+	})
+}
+
+// makeRoom makes room for n pairs in all, or leaves the table as it is.
+func (c *core) makeRoom(st *device.Stream, n int64) error {
+	to, was := c.stepFor(n), c.step
+	if limit := c.opts.MaxBytes; limit > 0 && to > c.step && c.bytes(to) > limit {
+		return c.frame.NoRoomFor(int(n), c.bytes(to), limit)
+	}
+	if err := c.fits(to, n); err != nil {
+		return err
+	}
+	if to > c.step && c.isEmpty() {
+		if err := c.replace(to, c.floor); !device.IsOutOfMemory(err) {
 			return err
 		}
-		if to > c.step && c.isEmpty() {
-			if err := c.replace(to, to); !device.IsOutOfMemory(err) {
-				return err
+	}
+	for c.step < to {
+		err := c.double(st)
+		if err == nil {
+			continue
+		}
+		for done := true; c.step > was && done; {
+			var e error
+			if done, e = c.halve(st); e != nil {
+				return errors.Join(err, e)
 			}
 		}
-		for c.step < to {
-			if err := c.double(st); err != nil {
-				for done := true; c.step > was && done; {
-					var e error
-					if done, e = c.halve(st); e != nil {
-						return errors.Join(err, e)
-					}
-				}
-				return err
-			}
-		}
-		c.floor = max(c.floor, to)
-		return nil
-	})
+		return err
+	}
+	return nil
 }
 
 // Shrink gives back the memory that the table can spare. It halves subtables while all pairs fit what is left, up to
 // LoadFactor. It goes below Capacity and below what Grow has asked for, too.
 func (h *handle) Shrink() error {
-	c := h.core
+	c := h.made()
 	return c.frame.Writing(nil, func(st *device.Stream) error {
 		if _, err := c.look(st); err != nil {
 			return err
@@ -983,11 +999,11 @@ func (c *core) refreshIsDue() bool {
 func (*handle) Family() table.Family { return family }
 
 // Len counts the pairs.
-func (h *handle) Len() (int, error) { return h.core.frame.Count(h.core.look) }
+func (h *handle) Len() (int, error) { return h.made().frame.Count(h.made().look) }
 
 // Clear removes all pairs. It keeps the capacity until the next insert or deletion. It queues its work and returns.
 func (h *handle) Clear() error {
-	c := h.core
+	c := h.made()
 	return c.frame.Writing(nil, func(st *device.Stream) error {
 		for i := range c.d() {
 			if err := c.wipe(st, &c.subs[i]); err != nil {
@@ -1025,7 +1041,7 @@ func (c *core) exporting(st *device.Stream) (frame.Exporter, error) {
 
 // Stats measures the table. It reads all slots.
 func (h *handle) Stats() (table.Stats, error) {
-	c := h.core
+	c := h.made()
 	return c.frame.Measure(c.look, func(st *device.Stream, histogram uint64) error {
 		return c.kernel.probes.Launch(st, c.grid(c.slots()), &slotsParams{Table: c.table(), Histogram: histogram})
 	}, func(live int64) table.Stats {
@@ -1044,7 +1060,7 @@ type SubtableStats struct {
 
 // Subtables describes each subtable. Pairs with reserved keys count as pairs of the first.
 func (h *handle) Subtables() (list []SubtableStats, err error) {
-	c := h.core
+	c := h.made()
 	err = c.frame.ReadingSeen(c.look, func(st *device.Stream) error {
 		for i := range c.d() {
 			s := SubtableStats{Buckets: int(c.subs[i].Buckets), Len: int(c.counters.Seen.Pairs[i]), Bytes: c.subs[i].bytes()}
@@ -1058,6 +1074,6 @@ func (h *handle) Subtables() (list []SubtableStats, err error) {
 }
 
 // Close frees the table's memory. A second call does nothing.
-func (h *handle) Close() error { return h.core.frame.Close() }
+func (h *handle) Close() error { return h.made().frame.Close() }
 
 func (c *core) free() error { return c.memory.free(&c.frame) }

@@ -27,12 +27,12 @@ type Args = table.Args
 //
 // Errors: *device.CompileError with the compiler's words; arguments of other types. Cost: compiling a body once.
 func (m *Map[K, V]) ForEach(st *device.Stream, keys device.Slice[K], body string, args Args) error {
-	return frame.CallEach[K, V](&m.core.frame, st, keys, body, args, m.core.caller())
+	return frame.CallEach[K, V](&m.made().frame, st, keys, body, args, m.made().caller())
 }
 
 // ForAll calls body for every pair of the table: see ForEach. In body, index is the slot.
 func (m *Map[K, V]) ForAll(st *device.Stream, body string, args Args) error {
-	return frame.CallAll[K, V](&m.core.frame, st, body, args, m.core.caller())
+	return frame.CallAll[K, V](&m.made().frame, st, body, args, m.made().caller())
 }
 
 func (c *core) caller() frame.Caller {
@@ -54,7 +54,10 @@ func (c *core) caller() frame.Caller {
 //	WARPMAP_KERNEL(count, mine::CountParams) {
 //	    …dycuckoo::insert<config>(p.table, key, value)…
 //	}
-func (m *Map[K, V]) Program(name, main string) *device.Program { return m.core.program(name, main) }
+func (m *Map[K, V]) Program(name, main string) *device.Program {
+	m.made().frame.MustBeMade()
+	return m.made().program(name, main)
+}
 
 // Use runs a kernel of yours in order with the table's own operations. It calls queue with the table as kernels take
 // it, and queue puts work on the stream. queue must not call the table's methods, because they wait for queue. The
@@ -63,18 +66,14 @@ func (m *Map[K, V]) Program(name, main string) *device.Program { return m.core.p
 // room is how many pairs the kernel is to insert. The table grows first if it must, or Use returns the reason why it
 // cannot. An insert that still finds no room returns FULL in the kernel.
 func (m *Map[K, V]) Use(st *device.Stream, room int, queue func(Table) error) error {
-	return m.core.use(st, room, queue)
+	return m.made().use(st, room, queue)
 }
 
 func (c *core) use(st *device.Stream, room int, queue func(Table) error) error {
 	return c.frame.Using(st, room, c.look, func(st *device.Stream) error {
 		if pairs := c.live() + int64(room); pairs > c.limitAt(c.step) {
-			why, err := c.grow(st, false, pairs)
-			if err != nil {
-				return err
-			}
-			if why != nil {
-				return fmt.Errorf("dycuckoo: no room for %d more pairs: %w", room, why)
+			if err := c.makeRoom(st, pairs); err != nil {
+				return fmt.Errorf("dycuckoo: no room for %d more pairs: %w", room, err)
 			}
 		}
 		c.unseen, c.foreign = true, true

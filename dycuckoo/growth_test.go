@@ -864,6 +864,27 @@ func TestHighLow(t *testing.T) {
 	}
 }
 
+// Use says what keeps the table from making the room that is asked for, and gives back what it took for that.
+func TestUseWithoutRoom(t *testing.T) {
+	d := open(t, "cpu", device.WithMemory(32<<20))
+	m, err := New[uint32, uint32](d, Options{})
+	must(t, err)
+	defer m.Close()
+	must(t, m.Insert([]uint32{1, 2}, []uint32{3, 4}))
+	before, err := m.Stats()
+	must(t, err)
+	for room, memory := range map[int]bool{8 << 20: true, 1 << 45: false, math.MaxInt: false} {
+		err := m.Use(nil, room, func(Table) error { t.Errorf("room for %d pairs", room); return nil })
+		if err == nil || device.IsOutOfMemory(err) != memory {
+			t.Errorf("room for %d pairs: %v", room, err)
+		}
+		if after, err := m.Stats(); err != nil || after.Bytes > before.Bytes {
+			t.Errorf("room for %d pairs: %d bytes, want %d as before; %v", room, after.Bytes, before.Bytes, err)
+		}
+	}
+	must(t, m.Check())
+}
+
 // A table that is as large as numbers of buckets allow says so, and not that memory is short. It fills what it has, and
 // is not laid anew in a larger size.
 func TestLargestTable(t *testing.T) {

@@ -45,34 +45,34 @@ func New[K, V any](d *device.Device, o Options) (*Map[K, V], error) {
 // pair, at low filled factors, it reads one bucket and writes one sector. At 0.85 it puts about one pair in seven into
 // its second bucket, and for one pair in thirty it moves others on.
 func (m *Map[K, V]) Insert(keys []K, values []V) error {
-	return frame.Insert(&m.core.frame, keys, values, m.core.insertion(&m.core.kernel.replacing))
+	return frame.Insert(&m.made().frame, keys, values, m.made().insertion(&m.made().kernel.replacing))
 }
 
 // InsertOn does what Insert does, with slices on the device: see table.Map. It waits for the stream, because only the
 // end of a batch tells whether each pair has found room.
 func (m *Map[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
-	return frame.InsertOn(&m.core.frame, st, keys, values, device.Slice[bool]{}, m.core.insertion(&m.core.kernel.replacing))
+	return frame.InsertOn(&m.made().frame, st, keys, values, device.Slice[bool]{}, m.made().insertion(&m.made().kernel.replacing))
 }
 
 // InsertNew puts in the pairs whose keys are absent: see table.Map.
 func (m *Map[K, V]) InsertNew(keys []K, values []V, added []bool) (int, error) {
-	return frame.InsertNew(&m.core.frame, keys, values, added, m.core.insertion(&m.core.kernel.adding))
+	return frame.InsertNew(&m.made().frame, keys, values, added, m.made().insertion(&m.made().kernel.adding))
 }
 
 // InsertNewOn does what InsertNew does, with slices on the device: see table.Map. It waits for the stream, as InsertOn
 // does.
 func (m *Map[K, V]) InsertNewOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], added device.Slice[bool]) error {
-	return frame.InsertOn(&m.core.frame, st, keys, values, added, m.core.insertion(&m.core.kernel.adding))
+	return frame.InsertOn(&m.made().frame, st, keys, values, added, m.made().insertion(&m.made().kernel.adding))
 }
 
 // Find looks keys up: see table.Map. For each key it reads one bucket, or two at most.
 func (m *Map[K, V]) Find(keys []K, values []V, found []bool) error {
-	return frame.Find(&m.core.frame, keys, values, found, m.core.find)
+	return frame.Find(&m.made().frame, keys, values, found, m.made().find)
 }
 
 // FindOn does what Find does, with slices on the device: see table.Map.
 func (m *Map[K, V]) FindOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], found device.Slice[bool]) error {
-	return frame.FindOn(&m.core.frame, st, keys, values, found, m.core.find)
+	return frame.FindOn(&m.made().frame, st, keys, values, found, m.made().find)
 }
 
 // Contains tells for each key whether it is in: see table.Map.
@@ -86,22 +86,22 @@ func (m *Map[K, V]) ContainsOn(st *device.Stream, keys device.Slice[K], found de
 // Delete removes keys: see table.Map. Their slots are free at once. It waits for the stream if the table may have to
 // shrink.
 func (m *Map[K, V]) Delete(keys []K, deleted []bool) (int, error) {
-	return frame.Delete(&m.core.frame, keys, deleted, m.core.erase)
+	return frame.Delete(&m.made().frame, keys, deleted, m.made().erase)
 }
 
 // DeleteOn does what Delete does, with slices on the device: see table.Map.
 func (m *Map[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
-	return frame.DeleteOn(&m.core.frame, st, keys, deleted, m.core.erase)
+	return frame.DeleteOn(&m.made().frame, st, keys, deleted, m.made().erase)
 }
 
 // All exports every pair, in no order.
 func (m *Map[K, V]) All() ([]K, []V, error) {
-	return frame.All[K, V](&m.core.frame, false, m.core.exporting)
+	return frame.All[K, V](&m.made().frame, false, m.made().exporting)
 }
 
 // Chunks calls do with every pair, in chunks: see table.Map.
 func (m *Map[K, V]) Chunks(ctx context.Context, do func(keys []K, values []V) error) error {
-	return frame.Chunks(ctx, &m.core.frame, m.core.exporting, do)
+	return frame.Chunks(ctx, &m.made().frame, m.made().exporting, do)
 }
 
 // Mixed runs operations of all kinds side by side in one kernel: see table.Mixed. Each operation holds the locks of
@@ -109,13 +109,13 @@ func (m *Map[K, V]) Chunks(ctx context.Context, do func(keys []K, values []V) er
 // on. So a key is always in one of its buckets. (The paper's insert holds an evicted pair in hand, and so forbids
 // mixing.) Mixed costs two atomic operations more than Insert.
 func (m *Map[K, V]) Mixed(ops []table.Op, keys []K, values, results []V, status []table.Status) error {
-	return frame.Mix(&m.core.frame, ops, keys, values, results, status, m.core.mix, m.core.size)
+	return frame.Mix(&m.made().frame, ops, keys, values, results, status, m.made().mix, m.made().size)
 }
 
 // MixedOn does what Mixed does, with slices on the device. It waits for the stream. An operation that is not one of
 // table.Op does nothing.
 func (m *Map[K, V]) MixedOn(st *device.Stream, ops device.Slice[table.Op], keys device.Slice[K], values, results device.Slice[V], status device.Slice[table.Status]) error {
-	return frame.MixOn(&m.core.frame, st, ops, keys, values, frame.Optional(results), status, m.core.mix, m.core.size)
+	return frame.MixOn(&m.made().frame, st, ops, keys, values, frame.Optional(results), status, m.made().mix, m.made().size)
 }
 
 // mixedInserts: of a mixed batch, one operation in so many is expected to add a pair. Where more do, the table grows in the middle of

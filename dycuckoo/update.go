@@ -18,22 +18,22 @@ func _[K, V any](m *Map[K, V]) table.Updater[K, V] { return m }
 // whose key is there, it makes a look-up and does one atomic operation in the bucket that it has read. If keys of a
 // batch are absent, it waits once more, and these keys cost a look-up and an insert more.
 func (m *Map[K, V]) Update(keys []K, values []V, with table.Combine) error {
-	return frame.Updating(&m.core.frame, keys, values, with, m.core.updating)
+	return frame.Updating(&m.made().frame, keys, values, with, m.made().updating)
 }
 
 // UpdateOn does what Update does, with slices on the device. It waits for the stream, as InsertOn does.
 func (m *Map[K, V]) UpdateOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], with table.Combine) error {
-	return frame.UpdatingOn(&m.core.frame, st, keys, values, with, m.core.updating)
+	return frame.UpdatingOn(&m.made().frame, st, keys, values, with, m.made().updating)
 }
 
 // FindOrInsert returns the values of the keys that are there, and puts in the other pairs: see table.Updater.
 func (m *Map[K, V]) FindOrInsert(keys []K, values, out []V, added []bool) (int, error) {
-	return frame.FindOrInsert(&m.core.frame, keys, values, out, added, m.core.findingOrInserting())
+	return frame.FindOrInsert(&m.made().frame, keys, values, out, added, m.made().findingOrInserting())
 }
 
 // FindOrInsertOn does what FindOrInsert does, with slices on the device. It waits for the stream, as InsertOn does.
 func (m *Map[K, V]) FindOrInsertOn(st *device.Stream, keys device.Slice[K], values, out device.Slice[V], added device.Slice[bool]) error {
-	return frame.FindOrInsertOn(&m.core.frame, st, keys, values, out, added, m.core.findingOrInserting())
+	return frame.FindOrInsertOn(&m.made().frame, st, keys, values, out, added, m.made().findingOrInserting())
 }
 
 // updating takes a batch in with the operation of a header combine.h. It serves one call.

@@ -47,7 +47,7 @@ var suffixes = []string{".fa", ".fasta", ".fna", ".ffn", ".frn", ".fas", ".fsa",
 // within folders), or a folder. A folder stands for the files below it whose names end as those of sequence files do
 // (.fa, .fasta, .fna, .fq, .fastq and the like, also followed by .gz or .zst). The files of a pattern or folder come in
 // the order of their names; names that begin with a dot are passed over. Errors: *InputError for an input that names
-// nothing, and for standard input or a pipe that is given twice.
+// nothing; *OptionError for standard input or a pipe that is given twice.
 func Expand(inputs []string) (all []string, err error) {
 	for _, input := range inputs {
 		found, as, err := files.Expand(input, ".", ofSequences)
@@ -61,7 +61,7 @@ func Expand(inputs []string) (all []string, err error) {
 		all = append(all, found...)
 	}
 	if again, err := files.Once(all); err != nil {
-		return nil, &InputError{Input: again, Err: err}
+		return nil, &OptionError{fmt.Errorf("%s %w", again, err)}
 	}
 	return all, nil
 }

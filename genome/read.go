@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math/bits"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -180,7 +179,6 @@ type Options struct {
 }
 
 const (
-	mostThreads       = 1 << 12 // more takes memory, and no less time
 	defaultBlockBytes = 8 << 20
 	openedBlockBytes  = 1 << 16
 )
@@ -203,10 +201,7 @@ func (o Options) complete() Options {
 	if o.BlockBytes <= 0 {
 		o.BlockBytes = defaultBlockBytes
 	}
-	if o.Threads <= 0 {
-		o.Threads = runtime.GOMAXPROCS(0)
-	}
-	o.Threads = min(o.Threads, mostThreads)
+	o.Threads = crash.Threads(o.Threads)
 	return o
 }
 

@@ -11,7 +11,7 @@ import (
 // Check downloads the table and tests its invariants, which the package's comment lists. It is slow: use it in tests,
 // or if you suspect a fault.
 func (h *handle) Check() error {
-	c := h.core
+	c := h.made()
 	return c.frame.Inspect(c.look, func() device.Slice[byte] { return c.mem }, func(mem []byte) error {
 		return errors.Join(c.frame.Budget(int64(len(mem))), c.checkImage(mem))
 	})

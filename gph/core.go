@@ -92,6 +92,12 @@ type core struct {
 // method that it embeds, in each package that uses it.
 type handle struct{ core *core }
 
+// made is the table, or one whose operations are errors, if no constructor has made it.
+func (h *handle) made() *core { return frame.Or(h.core, unmade) }
+
+var unmade = frame.Unmade(func(c *core) *frame.Frame { return &c.frame }, family,
+	"a Map that New has not made")
+
 // memory is what a rebuild replaces.
 type memory struct {
 	t        Table
@@ -699,7 +705,7 @@ func (c *core) placeAll(st *device.Stream, k *insertKernels, p insertParams, b f
 // Grow makes room for at least n pairs in all. It needs memory for the old and the new table at once. Errors:
 // table.ErrMaxBytes; *device.OutOfMemoryError. After an error the table is unchanged.
 func (h *handle) Grow(n int) error {
-	c := h.core
+	c := h.made()
 	return c.frame.GrowTo(n, c.look, func(st *device.Stream, _ int64) error {
 		want := c.bucketsFor(int64(n))
 		if want <= int64(c.t.Main+c.t.Reserve) {
@@ -736,11 +742,11 @@ func (c *core) search(st *device.Stream, k device.Kernel[findParams], b frame.Ro
 func (*handle) Family() table.Family { return family }
 
 // Len counts the pairs.
-func (h *handle) Len() (int, error) { return h.core.frame.Count(h.core.look) }
+func (h *handle) Len() (int, error) { return h.made().frame.Count(h.made().look) }
 
 // Clear removes all pairs and keeps the capacity. It queues its work and returns.
 func (h *handle) Clear() error {
-	c := h.core
+	c := h.made()
 	return c.frame.Writing(nil, func(st *device.Stream) error {
 		c.laidAnew = 0
 		c.setCells(math.MaxInt64)
@@ -786,7 +792,7 @@ type Stats struct {
 
 // IndexStats measures the table, as Stats does, and its cell index.
 func (h *handle) IndexStats() (s Stats, err error) {
-	c := h.core
+	c := h.made()
 	err = c.frame.Reading(nil, func(st *device.Stream) error {
 		live, err := c.look(st)
 		if err != nil {
@@ -811,7 +817,7 @@ func (h *handle) Stats() (table.Stats, error) {
 }
 
 // Close frees the table's memory. A second call does nothing.
-func (h *handle) Close() error { return h.core.frame.Close() }
+func (h *handle) Close() error { return h.made().frame.Close() }
 
 func (c *core) free() error {
 	err := errors.Join(c.memory.free(&c.frame), c.shared.free(), c.frame.Free(c.least.mem))

@@ -27,12 +27,12 @@ type Args = table.Args
 // Errors: *device.CompileError with the compiler's words; arguments of other types. Cost: compiling a body once; for
 // each key, the cost of Find.
 func (m *Map[K, V]) ForEach(st *device.Stream, keys device.Slice[K], body string, args Args) error {
-	return frame.CallEach[K, V](&m.core.frame, st, keys, body, args, m.core.caller())
+	return frame.CallEach[K, V](&m.made().frame, st, keys, body, args, m.made().caller())
 }
 
 // ForAll calls body for every pair of the table: see ForEach. In body, index is the slot.
 func (m *Map[K, V]) ForAll(st *device.Stream, body string, args Args) error {
-	return frame.CallAll[K, V](&m.core.frame, st, body, args, m.core.caller())
+	return frame.CallAll[K, V](&m.made().frame, st, body, args, m.made().caller())
 }
 
 func (c *core) caller() frame.Caller {
@@ -59,8 +59,9 @@ func (c *core) callbackParams(keys, n uint64, words [frame.MaxArgs]uint64) any {
 //	    …gph::find<config>(p.table, g, key, value)…
 //	}
 func (m *Map[K, V]) Program(name, main string) *device.Program {
+	m.made().frame.MustBeMade()
 	var p *device.Program
-	m.core.frame.Guard(func() { p = m.core.program(name, main) }) // a rebuild may change the hash function
+	m.made().frame.Guard(func() { p = m.made().program(name, main) }) // a rebuild may change the hash function
 	return p
 }
 
@@ -69,8 +70,8 @@ func (m *Map[K, V]) Program(name, main string) *device.Program {
 // Table is good for this call alone, because the table may move when it grows. The kernel may only look up: to insert a
 // pair that has no room in its bucket moves other pairs, so the host must order inserts.
 func (m *Map[K, V]) Use(st *device.Stream, queue func(Table) error) error {
-	if err := family.CheckOn(m.core.frame.Device, st); err != nil {
+	if err := family.CheckOn(m.made().frame.Device, st); err != nil {
 		return err
 	}
-	return m.core.frame.Reading(st, func(*device.Stream) error { return queue(m.core.t) })
+	return m.made().frame.Reading(st, func(*device.Stream) error { return queue(m.made().t) })
 }

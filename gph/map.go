@@ -42,13 +42,13 @@ const family table.Family = "gph"
 // Insert puts pairs in, and replaces the values of keys that are there: see table.Map. For each pair it reads one cell
 // and one bucket, and writes one sector. If the bucket is full, it moves the pairs of the cell (paper, §6).
 func (m *Map[K, V]) Insert(keys []K, values []V) error {
-	return frame.Insert(&m.core.frame, keys, values, m.core.insertion(&m.core.kernel.replace))
+	return frame.Insert(&m.made().frame, keys, values, m.made().insertion(&m.made().kernel.replace))
 }
 
 // InsertOn does what Insert does, with slices on the device: see table.Map. It waits for the stream, because only the
 // end of a batch tells whether each pair found its place.
 func (m *Map[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
-	return frame.InsertOn(&m.core.frame, st, keys, values, device.Slice[bool]{}, m.core.insertion(&m.core.kernel.replace))
+	return frame.InsertOn(&m.made().frame, st, keys, values, device.Slice[bool]{}, m.made().insertion(&m.made().kernel.replace))
 }
 
 // Build puts the pairs of a known set into an empty map. It is several times faster than Insert and reaches higher load
@@ -60,46 +60,33 @@ func (m *Map[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values dev
 // in the same cases as Insert. It returns *device.OutOfMemoryError also if the device has no room for the pairs
 // themselves; the map is then still empty.
 func (m *Map[K, V]) Build(keys []K, values []V) error {
-	if err := family.CheckNamed("values", len(keys), len(values)); err != nil {
-		return err
-	}
-	k, err := frame.From(m.core.frame.Device, keys)
-	if err != nil {
-		return err
-	}
-	defer k.Free()
-	v, err := frame.From(m.core.frame.Device, values)
-	if err != nil {
-		return err
-	}
-	defer v.Free()
-	return m.BuildOn(nil, k, v)
+	return frame.Whole(&m.made().frame, keys, values, m.BuildOn)
 }
 
 // BuildOn does what Build does, with slices on the device. It waits for the stream.
 func (m *Map[K, V]) BuildOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
-	return frame.InsertOn(&m.core.frame, st, keys, values, device.Slice[bool]{}, m.core.buildInsertion())
+	return frame.InsertOn(&m.made().frame, st, keys, values, device.Slice[bool]{}, m.made().buildInsertion())
 }
 
 // InsertNew puts in the pairs whose keys are absent: see table.Map.
 func (m *Map[K, V]) InsertNew(keys []K, values []V, added []bool) (int, error) {
-	return frame.InsertNew(&m.core.frame, keys, values, added, m.core.insertion(&m.core.kernel.fresh))
+	return frame.InsertNew(&m.made().frame, keys, values, added, m.made().insertion(&m.made().kernel.fresh))
 }
 
 // InsertNewOn does what InsertNew does, with slices on the device: see table.Map. It waits for the stream, as InsertOn
 // does.
 func (m *Map[K, V]) InsertNewOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], added device.Slice[bool]) error {
-	return frame.InsertOn(&m.core.frame, st, keys, values, added, m.core.insertion(&m.core.kernel.fresh))
+	return frame.InsertOn(&m.made().frame, st, keys, values, added, m.made().insertion(&m.made().kernel.fresh))
 }
 
 // Find looks keys up: see table.Map. For each key, hit or miss, it reads one cell and one bucket (paper, §5).
 func (m *Map[K, V]) Find(keys []K, values []V, found []bool) error {
-	return frame.Find(&m.core.frame, keys, values, found, m.core.find)
+	return frame.Find(&m.made().frame, keys, values, found, m.made().find)
 }
 
 // FindOn does what Find does, with slices on the device: see table.Map.
 func (m *Map[K, V]) FindOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], found device.Slice[bool]) error {
-	return frame.FindOn(&m.core.frame, st, keys, values, found, m.core.find)
+	return frame.FindOn(&m.made().frame, st, keys, values, found, m.made().find)
 }
 
 // Contains tells for each key whether it is in: see table.Map.
@@ -112,20 +99,20 @@ func (m *Map[K, V]) ContainsOn(st *device.Stream, keys device.Slice[K], found de
 
 // Delete removes keys: see table.Map. It empties their slots at once.
 func (m *Map[K, V]) Delete(keys []K, deleted []bool) (int, error) {
-	return frame.Delete(&m.core.frame, keys, deleted, m.core.erase)
+	return frame.Delete(&m.made().frame, keys, deleted, m.made().erase)
 }
 
 // DeleteOn does what Delete does, with slices on the device: see table.Map.
 func (m *Map[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
-	return frame.DeleteOn(&m.core.frame, st, keys, deleted, m.core.erase)
+	return frame.DeleteOn(&m.made().frame, st, keys, deleted, m.made().erase)
 }
 
 // All exports every pair, in no order.
 func (m *Map[K, V]) All() (keys []K, values []V, err error) {
-	return frame.All[K, V](&m.core.frame, false, m.core.exporting)
+	return frame.All[K, V](&m.made().frame, false, m.made().exporting)
 }
 
 // Chunks calls do with every pair, in chunks: see table.Map.
 func (m *Map[K, V]) Chunks(ctx context.Context, do func(keys []K, values []V) error) error {
-	return frame.Chunks(ctx, &m.core.frame, m.core.exporting, do)
+	return frame.Chunks(ctx, &m.made().frame, m.made().exporting, do)
 }

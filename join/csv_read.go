@@ -32,6 +32,8 @@ type csvFile struct {
 	lines   int64          // before them
 	strips  [][]int        // columns that are read as strips, for an output with that delimiter
 	between byte
+
+	anyBytes bool // nothing need be UTF-8
 }
 
 // tokens are used again by later blocks.
@@ -40,8 +42,8 @@ var tokens = sync.Pool{New: func() any { return new(csvTokens) }}
 // openCSV reads CSV to its end and finds the columns, what made each its type where none is given, and the number of
 // rows. Where key is set, a glance at the first rows is enough: all other columns are text, and the number of rows is
 // unknown.
-func openCSV(src textSource, as dialect, types Types, key func(name string) bool) (*textFile, error) {
-	f := &csvFile{src: src, as: as}
+func openCSV(src textSource, as dialect, types Types, key func(name string) bool, anyBytes bool) (*textFile, error) {
+	f := &csvFile{src: src, as: as, anyBytes: anyBytes}
 	in, err := src()
 	if err != nil {
 		return nil, err
@@ -128,7 +130,7 @@ func (f *csvFile) header(in io.Reader) (seen []byte, err error) {
 		name, _ := t.field(0, i)
 		if is := toldBy(b); !utf8.Valid(name) && is != "" {
 			return nil, fmt.Errorf("no text: it begins as %s does", is)
-		} else if !utf8.Valid(name) {
+		} else if !f.anyBytes && !utf8.Valid(name) {
 			return nil, fmt.Errorf("line 1: the name of column %d is not UTF-8: convert the file, with iconv say", i+1)
 		}
 		f.names = append(f.names, string(name))
@@ -172,7 +174,7 @@ func (f *csvFile) inBlocks(in io.Reader, work func(t *csvTokens) (*textBatch, er
 // classes finds what the fields of a block are that was not seen in blocks before it.
 func (f *csvFile) classes(t *csvTokens) (*textBatch, error) {
 	out := &textBatch{}
-	if !utf8.Valid(t.b) {
+	if !f.anyBytes && !utf8.Valid(t.b) {
 		return nil, f.notText(t)
 	}
 	for c := range f.names {

@@ -39,9 +39,11 @@ func (e *TooManyError) Error() string {
 }
 
 // Distinct counts the distinct values of a column, as SQL's count(distinct column) does: nulls are none, all NaNs are
-// one, and so are 0.0 and -0.0. Without a device (nil) it is exact: cores do the work, and each distinct value takes
-// some 13 to 26 bytes of memory, a text twice that and its length. With a device it is a HyperLogLog's estimate, which
-// takes 16 KiB for any number of them (package sketch).
+// one, and so are 0.0 and -0.0. Texts are equal if their bytes are, and need not be UTF-8; nor need other columns.
+//
+// Without a device (nil) it is exact: cores do the work, and each distinct value takes some 13 to 26 bytes of memory, a
+// text twice that and its length. With a device it is a HyperLogLog's estimate, which takes 16 KiB for any number of
+// them (package sketch).
 //
 // Errors: an *OptionError of a column that is not there, or of options that fit no input; an *InputError of a file that
 // cannot be read, or of a column of another type, such as a list; *TooManyError; the device's; the context's.

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/extensions"
@@ -102,6 +104,61 @@ func TestDistinct(t *testing.T) {
 					t.Errorf("an estimate of %s of %s: %+v, %v, want %d values", c.name, path, s, err, distinct)
 				}
 			}
+		}
+	}
+}
+
+// Texts are counted as bytes, and what other columns hold does not matter: neither need be UTF-8, nor need names.
+func TestDistinctBytes(t *testing.T) {
+	dir, ctx, few := t.TempDir(), context.Background(), []string{"x\xff", "x\xfe", "x\ufffd", "y", "\xff", "a\xffb\xff\xfec"}
+	cutInto(t, 4<<10) // a glance does not see all
+	columns := []column{{name: "t", typ: arrow.BinaryTypes.String}, {name: "n", typ: arrow.BinaryTypes.String},
+		{name: "l", typ: arrow.ListOf(arrow.BinaryTypes.LargeString)},
+		{name: "d", typ: &arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int8, ValueType: arrow.BinaryTypes.String}}}
+	times := map[string]int64{}
+	for i := range 2000 {
+		v := few[i%11%len(few)]
+		times[v]++
+		for c, v := range []any{v, fmt.Sprint(i % 13), "[\"\"]", few[i%3]} {
+			columns[c].values = append(columns[c].values, v)
+		}
+	}
+	for suffix, line := range map[string]string{"csv": "%s,%s,\xfe\n", "tsv": "%s\t%s\t\xfe\n", "arrow": "", "parquet": "",
+		"jsonl": `{"gr\u00f6` + "\xdfe\":[\"\xfe\"],\"t\":\"%s\",\"n\":\"%s\"}\n"} {
+		path := filepath.Join(dir, "in."+suffix)
+		if line == "" {
+			write(t, path, reader(t, columns, 500))
+		} else {
+			text := ""
+			if suffix != "jsonl" {
+				text = fmt.Sprintf(line[:len(line)-2], "t", "n") + "gr\xf6\xdfe\n"
+			}
+			for i, v := range columns[0].values {
+				text += fmt.Sprintf(line, v, columns[1].values[i])
+			}
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		o := ColumnOptions{Inputs: []string{path}, Column: "n"}
+		if s, err := Distinct(ctx, nil, o); err != nil || s.Distinct != 13 {
+			t.Errorf("%s, a column of numbers: %+v, %v", suffix, s, err)
+		}
+		o.Column = "t"
+		if s, err := Distinct(ctx, nil, o); err != nil || s.Distinct != int64(len(times)) {
+			t.Errorf("%s: %+v, %v, want %d", suffix, s, err, len(times))
+		}
+		top, err := Top(ctx, TopOptions{ColumnOptions: o, N: 10})
+		got := map[string]int64{}
+		for _, v := range top.Values {
+			got[v.Value] = v.Count
+		}
+		if err != nil || !maps.Equal(got, times) {
+			t.Errorf("%s: %v, %v, want %v", suffix, got, err, times)
+		}
+		o.Column = "absent"
+		if _, err := Distinct(ctx, nil, o); err == nil || !utf8.ValidString(err.Error()) {
+			t.Errorf("%s: %v", suffix, err)
 		}
 	}
 }

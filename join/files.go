@@ -30,19 +30,20 @@ type Reader struct {
 	rows   int64
 	size   int64 // about, of its text or file
 	// formats are those of its files, in their order
-	formats []Format
-	next    func() (arrow.RecordBatch, error) // a batch that the reader owns; io.EOF at the end
-	pick    func(columns []int)               // reads these columns only; nil where that saves nothing
-	within  func(bytes int64) error           // makes batches of about so many bytes; nil where they are what they are
-	close   func() error
-	columns []textColumn // of text
-	made    []witness    // of text, by column
-	text    *textFile    // where it is one
-	pq      *parquetFile // where it is one
-	live    *live        // where set, it comes through a pipe, and is read as it comes
-	cols    []int        // where set: these columns, of batches that have more
-	cur     arrow.RecordBatch
-	err     error
+	formats  []Format
+	next     func() (arrow.RecordBatch, error) // a batch that the reader owns; io.EOF at the end
+	pick     func(columns []int)               // reads these columns only; nil where that saves nothing
+	within   func(bytes int64) error           // makes batches of about so many bytes; nil where they are what they are
+	anyBytes bool                              // texts need not be UTF-8
+	close    func() error
+	columns  []textColumn // of text
+	made     []witness    // of text, by column
+	text     *textFile    // where it is one
+	pq       *parquetFile // where it is one
+	live     *live        // where set, it comes through a pipe, and is read as it comes
+	cols     []int        // where set: these columns, of batches that have more
+	cur      arrow.RecordBatch
+	err      error
 }
 
 // broken is what catch says of a decoder's panic.
@@ -172,7 +173,7 @@ func (r *Reader) ipc(f *os.File) error {
 			if err != nil {
 				return nil, err
 			}
-			return rec, sound(rec)
+			return rec, sound(rec, r.anyBytes)
 		}
 		r.close = func() error { return cmp.Or(fr.Close(), f.Close()) }
 		return nil
@@ -200,18 +201,22 @@ func (r *Reader) arrowBatches(sr *ipc.Reader, end func() error) {
 		}
 		rec := sr.RecordBatch()
 		rec.Retain()
-		return rec, sound(rec)
+		return rec, sound(rec, r.anyBytes)
 	}
 	r.close = func() error { sr.Release(); return end() }
 }
 
 // sound checks what an Arrow file says of its columns: offsets, indices and lengths are used as they stand afterwards.
-func sound(rec arrow.RecordBatch) error {
+// With anyBytes texts need not be UTF-8, and nobody looks at nested values.
+func sound(rec arrow.RecordBatch, anyBytes bool) error {
 	if rec.NumRows() > math.MaxInt32 { // columns of nulls alone have room for any number
 		return fmt.Errorf("a batch of %d rows: at most %d are possible", rec.NumRows(), math.MaxInt32)
 	}
 	for i, c := range rec.Columns() {
-		a := array.MakeFromData(buffered(c.Data()))
+		if _, nested := c.DataType().(arrow.NestedType); nested && anyBytes {
+			continue
+		}
+		a := array.MakeFromData(buffered(c.Data(), anyBytes))
 		err := cmp.Or(array.ValidateFull(a), scalesFit(c.DataType()))
 		a.Release()
 		if err != nil {
@@ -243,20 +248,40 @@ func scalesFit(t arrow.DataType) error {
 	return nil
 }
 
-// buffered gives nulls the buffer that a file lets out, and that ValidateFull wants.
-func buffered(d arrow.ArrayData) arrow.ArrayData {
+// buffered gives nulls the buffer that a file lets out, and that ValidateFull wants. With anyBytes it gives texts a
+// type of which that does not want UTF-8.
+func buffered(d arrow.ArrayData, anyBytes bool) arrow.ArrayData {
 	buffers, children := slices.Clone(d.Buffers()), slices.Clone(d.Children())
 	if len(buffers) == 0 {
 		buffers = []*memory.Buffer{nil}
 	}
 	for i := range children {
-		children[i] = buffered(children[i])
+		children[i] = buffered(children[i], false)
 	}
-	out := array.NewData(d.DataType(), d.Len(), buffers, children, d.NullN(), d.Offset())
+	is := d.DataType()
+	if anyBytes {
+		is = asBytes(is)
+	}
+	out := array.NewData(is, d.Len(), buffers, children, d.NullN(), d.Offset())
 	if dict, ok := d.Dictionary().(*array.Data); ok && dict != nil {
-		out.SetDictionary(buffered(dict))
+		out.SetDictionary(buffered(dict, anyBytes))
 	}
 	return out
+}
+
+// asBytes is a type whose texts are bytes.
+func asBytes(t arrow.DataType) arrow.DataType {
+	switch t := t.(type) {
+	case *arrow.StringType:
+		return arrow.BinaryTypes.Binary
+	case *arrow.LargeStringType:
+		return arrow.BinaryTypes.LargeBinary
+	case *arrow.StringViewType:
+		return arrow.BinaryTypes.BinaryView
+	case *arrow.DictionaryType:
+		return &arrow.DictionaryType{IndexType: t.IndexType, ValueType: asBytes(t.ValueType), Ordered: t.Ordered}
+	}
+	return t
 }
 
 // only restricts a reader that has not started to columns of its schema, by their numbers in rising order.

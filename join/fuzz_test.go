@@ -11,6 +11,7 @@ import (
 	"maps"
 	"math"
 	"math/big"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -328,14 +329,14 @@ func FuzzDialect(f *testing.F) {
 			all := func(block int) (names []string, rows [][]string, err error) {
 				defer func(was int) { textBlock = was }(textBlock)
 				textBlock = block
-				head, err := openCSV(bytesSource(text), o.dialect(CSV), nil, nil)
+				head, err := openCSV(bytesSource(text), o.dialect(CSV), nil, nil, false)
 				if err != nil {
 					return nil, nil, err
 				}
 				for _, c := range head.columns {
 					names = append(names, c.name)
 				}
-				f, err := openCSV(bytesSource(text), o.dialect(CSV), allText(names), nil)
+				f, err := openCSV(bytesSource(text), o.dialect(CSV), allText(names), nil, false)
 				if err != nil {
 					return nil, nil, err
 				}
@@ -400,7 +401,7 @@ func FuzzJSONL(f *testing.F) {
 			if err := jsonAgrees(text); err != nil {
 				t.Error(err)
 			}
-			head, err := openJSON(bytesSource(text), nil, nil)
+			head, err := openJSON(bytesSource(text), nil, nil, false)
 			if err != nil {
 				if strings.Contains(err.Error(), "\n") {
 					t.Errorf("an error that is no line: %q", err)
@@ -415,11 +416,15 @@ func FuzzJSONL(f *testing.F) {
 			}
 			textBatches(t, head, types) // what is inferred can be read
 			textBlock = 1 + int(size)
-			file, err := openJSON(bytesSource(text), allText(names), nil)
+			file, err := openJSON(bytesSource(text), allText(names), nil, false)
 			if err != nil {
 				t.Fatalf("%q in blocks of %d: %v", text, 1+int(size), err)
 			}
 			rows := rowsAsText(t, file)
+			if file, err = openJSON(bytesSource(text), allText(names), nil, true); err != nil ||
+				!reflect.DeepEqual(rows, rowsAsText(t, file)) {
+				t.Errorf("%q where nothing need be UTF-8: %v", text, err)
+			}
 			d, n := json.NewDecoder(bytes.NewReader(bytes.ReplaceAll(text, bom, nil))), 0
 			d.UseNumber()
 			for ; ; n++ {

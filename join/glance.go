@@ -183,7 +183,7 @@ func plainInt(f []byte) (v int64, ok bool) {
 // checked is column for fields that nobody has looked through.
 func (f *csvFile) checked(t *csvTokens, types []arrow.DataType, column func(t *csvTokens, c int,
 	typ arrow.DataType) (arrow.Array, error)) (*textBatch, error) {
-	if !utf8.Valid(t.b) {
+	if !f.anyBytes && !utf8.Valid(t.b) {
 		return nil, f.notText(t)
 	}
 	return f.columns(t, types, column)

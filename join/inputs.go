@@ -136,6 +136,7 @@ func (r *Reader) open(f *os.File, format Format, text TextOptions) (err error) {
 			f.Close()
 		}
 	}()
+	r.anyBytes = text.anyBytes
 	s, err := f.Stat()
 	if err != nil {
 		return err
@@ -319,9 +320,9 @@ func (r *Reader) openText(f *os.File, format Format, text TextOptions) error {
 		if !text.alone {
 			text.key = nil
 		}
-		r.text, err = openJSON(src, text.Types, text.key)
+		r.text, err = openJSON(src, text.Types, text.key, text.anyBytes)
 	} else {
-		r.text, err = openCSV(src, text.dialect(format), text.Types, text.key)
+		r.text, err = openCSV(src, text.dialect(format), text.Types, text.key, text.anyBytes)
 	}
 	if err != nil {
 		return err

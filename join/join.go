@@ -459,9 +459,7 @@ func newJoiner(devices []*device.Device, o Options, t tuning) *joiner {
 	if t.makers == nil {
 		t.makers = &ownMakers
 	}
-	if o.Threads <= 0 {
-		o.Threads = runtime.GOMAXPROCS(0)
-	}
+	o.Threads = crash.Threads(o.Threads)
 	if o.Progress == nil {
 		o.Progress = func(Progress) {}
 	}

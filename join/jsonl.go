@@ -18,9 +18,9 @@ import (
 // openJSON reads JSON lines to their end and finds the columns, what made each its type where none is given, and the
 // number of rows. Where alone is set, it says which columns are wanted, and a glance at the first rows is enough: all
 // others are text, and the number of rows is unknown.
-func openJSON(src textSource, given Types, alone func(name string) bool) (*textFile, error) {
+func openJSON(src textSource, given Types, alone func(name string) bool, anyBytes bool) (*textFile, error) {
 	if alone != nil {
-		if f, err := glanceJSON(src, given, alone); f != nil || err != nil {
+		if f, err := glanceJSON(src, given, alone, anyBytes); f != nil || err != nil {
 			return f, err
 		}
 	}
@@ -30,7 +30,7 @@ func openJSON(src textSource, given Types, alone func(name string) bool) (*textF
 	}
 	defer in.Close()
 	f := &textFile{}
-	next, stop := jsonBlocks(in, jsonClasses)
+	next, stop := jsonBlocks(in, func(b []byte) (*textBatch, error) { return jsonClasses(b, anyBytes) })
 	defer stop()
 	places := map[string]int{}
 	for lines := int64(0); ; {
@@ -56,13 +56,13 @@ func openJSON(src textSource, given Types, alone func(name string) bool) (*textF
 		lines += b.lines
 		f.rows += int64(b.rows)
 	}
-	f.readJSON(src, nil)
+	f.readJSON(src, nil, anyBytes)
 	return f, nil
 }
 
 // readJSON has the file read its columns, which are all that it may have unless allowed tells what values of each may
 // be: see csvFile.
-func (f *textFile) readJSON(src textSource, allowed []int) {
+func (f *textFile) readJSON(src textSource, allowed []int, anyBytes bool) {
 	names, given := make([]string, len(f.columns)), make([]bool, len(f.columns))
 	for i, c := range f.columns {
 		names[i], given[i] = c.name, c.given != nil
@@ -74,7 +74,7 @@ func (f *textFile) readJSON(src textSource, allowed []int) {
 			return nil, nil, err
 		}
 		block, end := jsonBlocks(in, func(b []byte) (*textBatch, error) {
-			return jsonColumns(b, names, types, given, allowed)
+			return jsonColumns(b, names, types, given, allowed, anyBytes)
 		})
 		return records(schema, 0, block), func() { end(); in.Close() }, nil
 	}
@@ -82,7 +82,7 @@ func (f *textFile) readJSON(src textSource, allowed []int) {
 
 // glanceJSON makes a file by its first rows. It gives none if that is not enough: if those are all, if a column that is
 // wanted has no value there, or one whose type is given is not there, or if something is wrong with them.
-func glanceJSON(src textSource, given Types, wanted func(name string) bool) (*textFile, error) {
+func glanceJSON(src textSource, given Types, wanted func(name string) bool, anyBytes bool) (*textFile, error) {
 	in, err := src()
 	if err != nil {
 		return nil, err
@@ -93,7 +93,7 @@ func glanceJSON(src textSource, given Types, wanted func(name string) bool) (*te
 		return nil, nil
 	}
 	b = b[:bytes.LastIndexByte(b, '\n')+1]
-	some, err := jsonClasses(b)
+	some, err := jsonClasses(b, anyBytes)
 	if err != nil || some.rows == 0 {
 		return nil, nil
 	}
@@ -125,7 +125,7 @@ func glanceJSON(src textSource, given Types, wanted func(name string) bool) (*te
 	if !enough {
 		return nil, nil
 	}
-	f.readJSON(src, allowed)
+	f.readJSON(src, allowed, anyBytes)
 	return f, nil
 }
 
@@ -164,13 +164,13 @@ func parsesSpecial(f []byte) bool {
 }
 
 // jsonClasses finds the columns of a block, and what their values are.
-func jsonClasses(b []byte) (*textBatch, error) {
+func jsonClasses(b []byte, anyBytes bool) (*textBatch, error) {
 	out := &textBatch{}
 	var seen []int
 	scan := newJSONScan(func(name string) (int, error) {
 		out.names, seen = append(out.names, name), append(seen, 0)
 		return len(seen) - 1, nil
-	})
+	}, anyBytes)
 	var text []byte
 	rows, err := scan.each(b, func(_, c int, value []byte, place int) (err error) {
 		if value[0] == 'n' || seen[c]&csvText != 0 {
@@ -190,17 +190,39 @@ func jsonClasses(b []byte) (*textBatch, error) {
 	return out, err
 }
 
-// textOf is a value as text: a string's own, the JSON of all others.
+// textOf is a value as text: a string's own, the JSON of all others. Bytes that are not UTF-8 stay as they are.
 func textOf(to, value []byte) ([]byte, error) {
-	if value[0] == '"' {
-		return jsontext.AppendUnquote(to, value)
+	if value[0] != '"' {
+		return append(to, value...), nil
 	}
-	return append(to, value...), nil
+	text, err := jsontext.AppendUnquote(to, value)
+	if err == nil || utf8.Valid(value) {
+		return text, err
+	}
+	piece := value[:1:1] // of UTF-8
+	for i := 1; i < len(value); {
+		r, n := utf8.DecodeRune(value[i:])
+		wrong := r == utf8.RuneError && n == 1
+		if last := i == len(value)-1; wrong || last {
+			if to, err = jsontext.AppendUnquote(to, append(piece, '"')); err != nil {
+				return to, err
+			}
+			piece = piece[:1]
+		} else {
+			piece = append(piece, value[i:i+n]...)
+		}
+		if wrong {
+			to = append(to, value[i])
+		}
+		i += n
+	}
+	return to, nil
 }
 
 // jsonColumns makes columns of a block's values, as if they were the fields of CSV. given tells whose type was given.
 // allowed, where it is not nil, tells what other values may be, by column; 0 is anything.
-func jsonColumns(b []byte, names []string, types []arrow.DataType, given []bool, allowed []int) (*textBatch, error) {
+func jsonColumns(b []byte, names []string, types []arrow.DataType, given []bool, allowed []int,
+	anyBytes bool) (*textBatch, error) {
 	known, wanted := map[string]int{}, []int{}
 	for i, name := range names {
 		if known[name] = -1; types[i] != nil {
@@ -217,7 +239,7 @@ func jsonColumns(b []byte, names []string, types []arrow.DataType, given []bool,
 			c = -1
 		}
 		return c, nil
-	})
+	}, anyBytes)
 	t := tokens.Get().(*csvTokens)
 	defer tokens.Put(t)
 	t.b, t.dialect = grab[byte](len(b))[:0], dialect{}
@@ -264,7 +286,7 @@ func jsonColumns(b []byte, names []string, types []arrow.DataType, given []bool,
 
 // jsonLine is the line of a block that has a row.
 func jsonLine(b []byte, row int) (line int64) {
-	newJSONScan(func(string) (int, error) { return 0, nil }).each(b, func(r, _ int, _ []byte, place int) error {
+	newJSONScan(func(string) (int, error) { return 0, nil }, true).each(b, func(r, _ int, _ []byte, place int) error {
 		if r == row {
 			line = 1 + int64(bytes.Count(b[:place], []byte{'\n'}))
 		}

@@ -24,6 +24,8 @@ type jsonScan struct {
 	members []jsonMember // of the present line
 	lines   int64        // that each has passed
 	decoder *jsontext.Decoder
+
+	anyBytes bool // nothing need be UTF-8
 }
 
 // jsonName is a name of members.
@@ -37,15 +39,15 @@ type jsonName struct {
 // jsonMember is a member whose value is wanted.
 type jsonMember struct{ column, from, to int }
 
-func newJSONScan(column func(name string) (int, error)) *jsonScan {
+func newJSONScan(column func(name string) (int, error), anyBytes bool) *jsonScan {
 	return &jsonScan{column: column, names: make([]jsonName, 1), places: map[string]int{},
-		decoder: jsontext.NewDecoder(bytes.NewReader(nil))}
+		decoder: jsontext.NewDecoder(bytes.NewReader(nil)), anyBytes: anyBytes}
 }
 
 // each calls member with the members of the objects in b, one a line: the row, the column, the value, and where in b
 // the line begins.
 func (s *jsonScan) each(b []byte, member func(row, column int, value []byte, place int) error) (rows int, err error) {
-	valid := utf8.Valid(b)
+	valid := s.anyBytes || utf8.Valid(b)
 	for from := 0; from < len(b); s.lines++ {
 		end := 0
 		if valid {
@@ -78,8 +80,8 @@ func (s *jsonScan) each(b []byte, member func(row, column int, value []byte, pla
 	return rows, nil
 }
 
-// line finds the members of an object in valid UTF-8 that are wanted, and gives the end of its line, or 0 if the
-// decoder should look.
+// line finds the members of an object that are wanted, in UTF-8 if that must be, and gives the end of its line, or 0 if
+// the decoder should look.
 func (s *jsonScan) line(b []byte, i, row int) (end int) {
 	s.members = s.members[:0]
 	if i = blanks(b, i); i == len(b) || b[i] != '{' {
@@ -161,7 +163,7 @@ func (s *jsonScan) named(name []byte) (n int, err error) {
 // decode calls member with the members of a line that are wanted.
 func (s *jsonScan) decode(line []byte, member func(column int, value []byte) error) error {
 	d := s.decoder
-	d.Reset(bytes.NewBuffer(line))
+	d.Reset(bytes.NewBuffer(line), jsontext.AllowInvalidUTF8(s.anyBytes))
 	t, err := d.ReadToken()
 	if err != nil {
 		return plainly(err)
@@ -178,7 +180,7 @@ func (s *jsonScan) decode(line []byte, member func(column int, value []byte) err
 		if err != nil {
 			return plainly(err)
 		}
-		if name, err = jsontext.AppendUnquote(name[:0], v); err != nil {
+		if name, err = textOf(name[:0], v); err != nil {
 			return err
 		}
 		if v, err = d.ReadValue(); err != nil {

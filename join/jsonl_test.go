@@ -25,7 +25,7 @@ func jsonFound(each func(s *jsonScan, member func(row, column int, value []byte,
 			return -1, nil
 		}
 		return len(names) - 1, nil
-	})
+	}, false)
 	rows, err := each(s, func(row, column int, value []byte, place int) error {
 		fmt.Fprintf(&found, "%d %q %s %d\n", row, names[column], value, place)
 		if string(value) == "13" {
@@ -117,7 +117,7 @@ func TestJSONScan(t *testing.T) {
 		}
 	}
 	lines := []byte(strings.Repeat(`{"a": 1.5, "b":"x\"y", "c":{"d":[1,{}]}, "e":null}`+"\r\n", 100))
-	s, known := newJSONScan(func(string) (int, error) { return 0, nil }), 0
+	s, known := newJSONScan(func(string) (int, error) { return 0, nil }, false), 0
 	for i := 0; i < len(lines); known++ {
 		end := s.line(lines, i, known)
 		if end == 0 {

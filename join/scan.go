@@ -7,9 +7,10 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math"
-	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"unicode/utf8"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/parquet"
@@ -58,9 +59,7 @@ type values struct {
 // of CSV are first taken from a glance at it: if that was not enough, all begins anew.
 func (o ColumnOptions) scan(ctx context.Context, begin func(c *columnScan) error, do func(x *values) error) (
 	c *columnScan, err error) {
-	if o.Threads <= 0 {
-		o.Threads = runtime.GOMAXPROCS(0)
-	}
+	o.Threads = crash.Threads(o.Threads)
 	if err := o.Text.check(); err != nil {
 		return nil, err
 	}
@@ -93,6 +92,7 @@ func (o ColumnOptions) scan(ctx context.Context, begin func(c *columnScan) error
 
 func (o ColumnOptions) scanOnce(ctx context.Context, inputs []inputFile, glance bool, begin func(c *columnScan) error,
 	do func(x *values) error) (*columnScan, error) {
+	o.Text.anyBytes = true // the values of other columns do not matter, and texts are counted as bytes
 	if glance {
 		o.Text.key, o.Text.alone = func(name string) bool { return name == o.Column }, true
 	}
@@ -138,7 +138,12 @@ func (o ColumnOptions) field(r *Reader) (int, error) {
 	at := r.schema.FieldIndices(o.Column)
 	switch len(at) {
 	case 0:
-		return 0, &OptionError{fmt.Sprintf("no column %q; there are: %s", o.Column, columnNames(r.schema))}
+		names, convert := columnNames(r.schema), ""
+		if !utf8.ValidString(names) {
+			convert = "; names that are not UTF-8 stay so unless you convert the file, with iconv say"
+		}
+		return 0, &OptionError{fmt.Sprintf("no column %q; there are: %s%s", o.Column,
+			strings.ToValidUTF8(names, "\ufffd"), convert)}
 	case 1:
 	default:
 		return 0, ofInput(fmt.Errorf("%s: there are %d columns named %q: rename all but one", r.path, len(at),

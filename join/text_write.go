@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/klauspost/compress/zstd"
@@ -26,6 +27,8 @@ type textEncoder struct {
 	ended  chan struct{} // when all is in the file, or nothing will be
 	err    error         // after that
 	given  sync.Once
+
+	stopped atomic.Bool
 }
 
 // What a piece of a batch has at most, so that a few on each core take little memory.
@@ -41,8 +44,12 @@ func newTextEncoder(w io.Writer, schema *arrow.Schema, by rowWriter, packing str
 	}
 	e := &textEncoder{pieces: make(chan arrow.RecordBatch), ended: make(chan struct{})}
 	next, stop := inOrder("cannot be written", func(send func(arrow.RecordBatch) bool) error {
-		send(nil) // the head
-		for p := range e.pieces {
+		p, more := <-e.pieces
+		if !more && e.stopped.Load() {
+			return nil
+		}
+		send(nil) // the head, which is not there where a device that cannot be opened ends all
+		for ; more; p, more = <-e.pieces {
 			if !send(p) {
 				p.Release()
 				return nil
@@ -116,7 +123,10 @@ func (e *textEncoder) finish() error {
 }
 
 // stop ends what is under way.
-func (e *textEncoder) stop() { e.finish() }
+func (e *textEncoder) stop() {
+	e.stopped.Store(true)
+	e.finish()
+}
 
 // packer compresses pieces of a file, each as a part that stands alone: their sequence is a whole file in both formats.
 func packer(packing string) (func(b []byte) ([]byte, error), error) {

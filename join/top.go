@@ -37,7 +37,7 @@ type TopOptions struct {
 
 // TopValue is a value and how often it came.
 type TopValue struct {
-	Value string `json:"value"` // as CSV has it, without quotes
+	Value string `json:"value"` // as CSV has it, without quotes; a text that is not UTF-8 stays so
 	Count int64  `json:"count"` // of an estimate, it came so often at least
 }
 

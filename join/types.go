@@ -36,6 +36,8 @@ type TextOptions struct {
 
 	key   func(name string) bool // where set, the types of other columns of CSV are of no use
 	alone bool                   // where key is set, no other columns are read
+
+	anyBytes bool // texts and names need not be UTF-8
 }
 
 // dialect is how the fields of a format stand in a file.

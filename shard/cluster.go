@@ -67,7 +67,7 @@ func newCluster(devices []*device.Device, w frame.Width, o Options,
 	part := partOf(o.Options, all.Seed, len(devices))
 	seen := map[string]bool{}
 	for _, d := range devices {
-		if d == nil {
+		if d == nil || d.Stream() == nil {
 			return nil, fmt.Errorf("%s: no device (see device.OpenAll)", family)
 		}
 		if info := d.Info(); seen[info.Name] {
@@ -207,7 +207,12 @@ func broken(err error) bool {
 	return false
 }
 
-func (c *cluster) family() table.Family { return c.members[0].table.Family() }
+func (c *cluster) family() table.Family {
+	if len(c.members) == 0 {
+		return family
+	}
+	return c.members[0].table.Family()
+}
 
 func (c *cluster) independent() bool { return c.opts.Mode == Independent }
 
@@ -309,6 +314,9 @@ func (c *cluster) check(exported func(i int) ([]uint64, error)) error {
 }
 
 func (c *cluster) close() error {
+	if c == unmade {
+		return nil
+	}
 	defer func() {
 		for _, m := range c.members {
 			m.stage.Close() // without the lock, which a batch that holds the stage may wait for

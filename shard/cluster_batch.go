@@ -55,6 +55,9 @@ func (c *cluster) from(at int, s source) []source {
 
 // memberOf is the member that is the device.
 func (c *cluster) memberOf(d *device.Device) (int, error) {
+	if d == nil {
+		return 0, fmt.Errorf("%s: a batch on no device", family)
+	}
 	var names []string
 	for i, m := range c.members {
 		if m.d == d || m.d.Info().Name == d.Info().Name {
@@ -85,6 +88,9 @@ type placed struct {
 
 // place sees which devices a batch is on, and that all its slices are there.
 func (c *cluster) place(b batch) (p placed, err error) {
+	if len(c.members) == 0 {
+		return p, c.lost
+	}
 	p.sources = make([]source, len(c.members))
 	rows := 0
 	for _, part := range b.parts {

@@ -87,8 +87,8 @@ func (p putting) within(err error) error {
 
 // add counts a batch; an error tells of counts that were too large, too.
 func (c *Counter[K, C]) add(b batch, counts bool) error {
-	p := c.tables.adding(counts, c.x.independent())
-	err := c.x.put(b, p)
+	p := c.tables.adding(counts, c.over().independent())
+	err := c.over().put(b, p)
 	switch {
 	case !p.over.Load():
 		return err
@@ -129,7 +129,7 @@ func (c *Counter[K, C]) AddCountsOn(st *device.Stream, keys device.Slice[K], cou
 func (c *Counter[K, C]) Find(keys []K, counts []C, found []bool) error {
 	b := hostRows[K, C]{keys: keys, out: counts, flags: found}.batch("Find", frame.OptionalLen(counts),
 		frame.OptionalLen(found))
-	return c.x.ask(b, c.tables.finding(true, c.x.independent()))
+	return c.over().ask(b, c.tables.finding(true, c.over().independent()))
 }
 
 // FindOn does what Find does, on the device of the slices. Either of counts and found may be the zero Slice: see
@@ -138,19 +138,19 @@ func (c *Counter[K, C]) FindOn(st *device.Stream, keys device.Slice[K], counts d
 	found device.Slice[bool]) error {
 	b := deviceRows[K, C]{st: st, keys: keys, out: counts, flags: found}.batch("Find", frame.Optional(counts),
 		frame.Optional(found))
-	return c.x.ask(b, c.tables.finding(true, c.x.independent()))
+	return c.over().ask(b, c.tables.finding(true, c.over().independent()))
 }
 
 // FindEach does what FindOn does, with a batch that is on several devices.
 func (c *Counter[K, C]) FindEach(parts []Part[K, C]) error {
-	return c.x.ask(partsOf("Find", parts, false, false), c.tables.finding(true, c.x.independent()))
+	return c.over().ask(partsOf("Find", parts, false, false), c.tables.finding(true, c.over().independent()))
 }
 
 // Top gives the n keys that came most often: see table.Counter. Over members it is collective, and each member gets the
 // top keys of all. Cost in the independent mode: every key is exported, because a frequent key need not be frequent on
 // any one device; over members, each one's keys are looked up with all.
 func (c *Counter[K, C]) Top(n int) (keys []K, counts []C, err error) {
-	independent := c.x.independent()
+	independent := c.over().independent()
 	own := func(i int) ([]byte, []byte, error) {
 		top := func() ([]K, []C, error) { return c.tables[i].Top(n) }
 		switch {
@@ -170,7 +170,7 @@ func (c *Counter[K, C]) Top(n int) (keys []K, counts []C, err error) {
 		keys, counts := addedUp(fromBytes[K](k), fromBytes[C](v))
 		return bytesOf(keys), bytesOf(counts)
 	}
-	k, v, err := c.x.top(topping{own: own, best: best, sum: sum, find: c.tables.finding(true, independent)})
+	k, v, err := c.over().top(topping{own: own, best: best, sum: sum, find: c.tables.finding(true, independent)})
 	if err != nil {
 		return nil, nil, err
 	}

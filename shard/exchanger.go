@@ -60,6 +60,16 @@ type operation func(i int, st *device.Stream, r received) error
 // instance of a generic type is compiled with every method that it embeds, in each package that uses it.
 type handle struct{ x exchanger }
 
+// over is the exchanger, or one whose operations are errors, if no constructor has made the table.
+func (h handle) over() exchanger {
+	if h.x == nil {
+		return unmade
+	}
+	return h.x
+}
+
+var unmade = &cluster{lost: errors.New("shard: a table that NewMap, NewSet, NewCounter or NewMultiMap has not made")}
+
 // spread makes a table of T on each device that this process has of it.
 func spread[T table.Table, O Over](over O, w frame.Width, o Options,
 	newTable func(d *device.Device, o table.Options) (T, error)) (h handle, tables []T, err error) {
@@ -83,41 +93,41 @@ func spread[T table.Table, O Over](over O, w frame.Width, o Options,
 }
 
 // Devices lists the devices of this process that the table is on, in the order of their numbers.
-func (h handle) Devices() []*device.Device { return h.x.devices() }
+func (h handle) Devices() []*device.Device { return h.over().devices() }
 
 // Steps tells how long the steps of all exchanges took since the last call of Steps. All times are 0 without
 // Options.Apart, and for a table over members.
-func (h handle) Steps() Steps { return h.x.steps() }
+func (h handle) Steps() Steps { return h.over().steps() }
 
 // Family is the family of the devices' tables.
-func (h handle) Family() table.Family { return h.x.family() }
+func (h handle) Family() table.Family { return h.over().family() }
 
 // Len counts what the table holds, on all devices. It waits for what is queued. Over members it is collective.
-func (h handle) Len() (int, error) { return h.x.len() }
+func (h handle) Len() (int, error) { return h.over().len() }
 
 // OwnLen counts what All and Chunks give: over members this member's part, and else what Len counts. It is not
 // collective.
-func (h handle) OwnLen() (int, error) { return h.x.ownLen() }
+func (h handle) OwnLen() (int, error) { return h.over().ownLen() }
 
 // Tell gives what each member of a job says, in the order of ranks, or an error if one of them says that something is
 // wrong: its own if it is this member. It is collective. For a table of one process it gives n alone, or wrong. With it
 // members that do not know how many batches the others have agree on when to end, as loading a snapshot does.
-func (h handle) Tell(n int, wrong error) ([]int, error) { return h.x.tell(n, wrong) }
+func (h handle) Tell(n int, wrong error) ([]int, error) { return h.over().tell(n, wrong) }
 
 // Clear empties the table on every device and keeps the capacity. It queues. Over members it is collective.
-func (h handle) Clear() error { return h.x.clear() }
+func (h handle) Clear() error { return h.over().clear() }
 
 // Stats measures the table over all devices. Each figure is a sum, except MaxProbes, which is the largest. Cost: all of
 // the table is read. Over members it is collective.
 func (h handle) Stats() (table.Stats, error) {
-	each, err := h.x.statsEach()
+	each, err := h.over().statsEach()
 	return added(each), err
 }
 
 // StatsEach measures the part of the table on each device, in the order of Devices. Over members it gives one part for
 // each member, in the order of their ranks, and is collective. ScratchBytes includes the memory that exchanges keep on
 // the device.
-func (h handle) StatsEach() ([]table.Stats, error) { return h.x.statsEach() }
+func (h handle) StatsEach() ([]table.Stats, error) { return h.over().statsEach() }
 
 // added are the sums of what several tables tell.
 func added(each []table.Stats) (s table.Stats) {
@@ -147,16 +157,16 @@ func added(each []table.Stats) (s table.Stats) {
 
 // Grow makes room for at least n pairs or keys in all. If one device has too little memory, Grow returns an error, and
 // other devices may have grown already. Over members it is collective.
-func (h handle) Grow(n int) error { return h.x.grow(n) }
+func (h handle) Grow(n int) error { return h.over().grow(n) }
 
 // Close waits for all work on the table, and frees its memory on every device of this process. A second call does
 // nothing. Close is not collective.
-func (h handle) Close() error { return h.x.close() }
+func (h handle) Close() error { return h.over().close() }
 
 // exportPairs joins what the tables of this process export.
 func exportPairs[K, V any](h handle, n int, export func(i int) ([]K, []V, error)) (keys []K, values []V, err error) {
 	k, v := make([][]K, n), make([][]V, n)
-	err = h.x.export(func(i int) (err error) { k[i], v[i], err = export(i); return err })
+	err = h.over().export(func(i int) (err error) { k[i], v[i], err = export(i); return err })
 	if err != nil {
 		return nil, nil, err
 	}
@@ -166,7 +176,7 @@ func exportPairs[K, V any](h handle, n int, export func(i int) ([]K, []V, error)
 // chunkPairs gives what the tables of this process hold to do, in chunks, one table's after the other's.
 func chunkPairs[K, V any](h handle, chunks func(i int, do func(keys []K, values []V) error) error,
 	do func(keys []K, values []V) error) error {
-	return h.x.chunks(func(i int, unchanged func() error) error {
+	return h.over().chunks(func(i int, unchanged func() error) error {
 		return chunks(i, func(keys []K, values []V) error {
 			if err := unchanged(); err != nil {
 				return err
@@ -178,7 +188,7 @@ func chunkPairs[K, V any](h handle, chunks func(i int, do func(keys []K, values 
 
 // checkKeys walks the invariants of the tables of this process; all gives the keys of one.
 func checkKeys[K any](h handle, all func(i int) ([]K, error)) error {
-	return h.x.check(func(i int) ([]uint64, error) {
+	return h.over().check(func(i int) ([]uint64, error) {
 		keys, err := all(i)
 		return patterns(keys), err
 	})

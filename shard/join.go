@@ -208,6 +208,9 @@ func (m *Member) Device() *device.Device { return m.d }
 //
 // If a call is under way, Close ends that call, here and for the other members, and tells them so.
 func (m *Member) Close() error {
+	if m.stop == nil {
+		return nil
+	}
 	if !m.turn.TryLock() {
 		return m.leave(errors.New("it was closed in the middle of a call"))
 	}

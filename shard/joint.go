@@ -44,6 +44,9 @@ type common struct {
 // newJoint makes this member's part.
 func newJoint(mem *Member, w frame.Width, o Options,
 	each func(i int, d *device.Device, o table.Options) (table.Table, error)) (j *joint, err error) {
+	if mem.meeting == nil {
+		return nil, errors.New("shard: a Member that Join has not made")
+	}
 	mem.turn.Lock()
 	defer mem.turn.Unlock()
 	mem.tables++

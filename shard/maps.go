@@ -91,19 +91,19 @@ func NewMap[K, V any, O Over](over O, o Options,
 
 // Insert puts or replaces pairs: see table.Map.
 func (m *Map[K, V]) Insert(keys []K, values []V) error {
-	return m.x.put(hostRows[K, V]{keys: keys, values: values}.batch("Insert", len(values)), m.tables.putting(false))
+	return m.over().put(hostRows[K, V]{keys: keys, values: values}.batch("Insert", len(values)), m.tables.putting(false))
 }
 
 // InsertOn does what Insert does, on the device of the slices: see table.Map.
 func (m *Map[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
 	b := deviceRows[K, V]{st: st, keys: keys, values: values}.batch("Insert", values)
-	return m.x.put(b, m.tables.putting(false))
+	return m.over().put(b, m.tables.putting(false))
 }
 
 // InsertEach does what InsertOn does, with a batch that is on several devices. FullError counts positions from the
 // first part on.
 func (m *Map[K, V]) InsertEach(parts []Part[K, V]) error {
-	return m.x.put(partsOf("Insert", parts, true, false), m.tables.putting(false))
+	return m.over().put(partsOf("Insert", parts, true, false), m.tables.putting(false))
 }
 
 // InsertNew puts the pairs whose keys are absent: see table.Map. In the independent mode, it looks for a key only on
@@ -112,7 +112,7 @@ func (m *Map[K, V]) InsertNew(keys []K, values []V, added []bool) (int, error) {
 	lens := frame.OptionalLen(added)
 	return counted(len(keys), added, func(added []bool) error {
 		b := hostRows[K, V]{keys: keys, values: values, flags: added}.batch("InsertNew", len(values), lens)
-		return m.x.put(b, m.tables.putting(true))
+		return m.over().put(b, m.tables.putting(true))
 	})
 }
 
@@ -121,25 +121,25 @@ func (m *Map[K, V]) InsertNewOn(st *device.Stream, keys device.Slice[K], values 
 	added device.Slice[bool]) error {
 	b := deviceRows[K, V]{st: st, keys: keys, values: values, flags: added}.batch("InsertNew", values,
 		frame.Optional(added))
-	return m.x.put(b, m.tables.putting(true))
+	return m.over().put(b, m.tables.putting(true))
 }
 
 // InsertNewEach does what InsertNewOn does, with a batch that is on several devices.
 func (m *Map[K, V]) InsertNewEach(parts []Part[K, V]) error {
-	return m.x.put(partsOf("InsertNew", parts, true, false), m.tables.putting(true))
+	return m.over().put(partsOf("InsertNew", parts, true, false), m.tables.putting(true))
 }
 
 // InsertIf puts or replaces the pairs whose when[i] is true: see table.Chooser.
 func (m *Map[K, V]) InsertIf(keys []K, values []V, when []bool) error {
 	b := hostRows[K, V]{keys: keys, values: values, when: when}.batch("InsertIf", len(values), len(when))
-	return m.x.put(b, m.tables.putting(false))
+	return m.over().put(b, m.tables.putting(false))
 }
 
 // InsertIfOn does what InsertIf does, on the device of the slices: see table.Chooser.
 func (m *Map[K, V]) InsertIfOn(st *device.Stream, keys device.Slice[K], values device.Slice[V],
 	when device.Slice[bool]) error {
 	b := deviceRows[K, V]{st: st, keys: keys, values: values, when: when}.batch("InsertIf", values, when)
-	return m.x.put(b, m.tables.putting(false))
+	return m.over().put(b, m.tables.putting(false))
 }
 
 // Update combines the values of keys that the map has with the values that come, and puts the other pairs: see
@@ -163,7 +163,7 @@ func (m *Map[K, V]) UpdateEach(parts []Part[K, V], with table.Combine) error {
 func (m *Map[K, V]) update(b batch, with table.Combine) error {
 	p, err := m.tables.updating(with)
 	b.wrong = cmp.Or(b.wrong, err)
-	return m.x.put(b, p)
+	return m.over().put(b, p)
 }
 
 // FindOrInsert gives the values of keys that the map has, and puts the other pairs: see table.Updater. If a new key
@@ -189,7 +189,7 @@ func (m *Map[K, V]) FindOrInsertOn(st *device.Stream, keys device.Slice[K], valu
 func (m *Map[K, V]) findOrInsert(b batch) error {
 	p, err := m.tables.findingOrInserting()
 	b.wrong = cmp.Or(b.wrong, err)
-	return m.x.put(b, p)
+	return m.over().put(b, p)
 }
 
 // Mixed runs ops[i] on keys[i], for all i of all members at the same time: see table.Mixed. For the independent mode
@@ -212,14 +212,14 @@ func (m *Map[K, V]) MixedOn(st *device.Stream, ops device.Slice[table.Op], keys 
 func (m *Map[K, V]) mixed(b batch) error {
 	mix, err := m.tables.mixing()
 	b.wrong = cmp.Or(b.wrong, err)
-	return m.x.mix(b, mix)
+	return m.over().mix(b, mix)
 }
 
 // Find writes each key's value, and whether it was found. Either of values and found may be nil: see table.Map.
 func (m *Map[K, V]) Find(keys []K, values []V, found []bool) error {
 	b := hostRows[K, V]{keys: keys, out: values, flags: found}.batch("Find", frame.OptionalLen(values),
 		frame.OptionalLen(found))
-	return m.x.ask(b, m.tables.finding(true))
+	return m.over().ask(b, m.tables.finding(true))
 }
 
 // FindOn does what Find does, on the device of the slices. Either of values and found may be the zero Slice: see
@@ -228,67 +228,67 @@ func (m *Map[K, V]) FindOn(st *device.Stream, keys device.Slice[K], values devic
 	found device.Slice[bool]) error {
 	b := deviceRows[K, V]{st: st, keys: keys, out: values, flags: found}.batch("Find", frame.Optional(values),
 		frame.Optional(found))
-	return m.x.ask(b, m.tables.finding(true))
+	return m.over().ask(b, m.tables.finding(true))
 }
 
 // FindEach does what FindOn does, with a batch that is on several devices.
 func (m *Map[K, V]) FindEach(parts []Part[K, V]) error {
-	return m.x.ask(partsOf("Find", parts, false, false), m.tables.finding(true))
+	return m.over().ask(partsOf("Find", parts, false, false), m.tables.finding(true))
 }
 
 // FindIf finds the keys whose when[i] is true: see table.Chooser.
 func (m *Map[K, V]) FindIf(keys []K, when []bool, values []V, found []bool) error {
 	b := hostRows[K, V]{keys: keys, when: when, out: values, flags: found}.batch("FindIf",
 		len(when), frame.OptionalLen(values), frame.OptionalLen(found))
-	return m.x.ask(b, m.tables.finding(true))
+	return m.over().ask(b, m.tables.finding(true))
 }
 
 // FindIfOn does what FindIf does, on the device of the slices; values and found may be zero Slices: see table.Chooser.
 func (m *Map[K, V]) FindIfOn(st *device.Stream, keys device.Slice[K], when device.Slice[bool], values device.Slice[V],
 	found device.Slice[bool]) error {
 	b := deviceRows[K, V]{st: st, keys: keys, when: when, out: values, flags: found}
-	return m.x.ask(b.batch("FindIf", when, frame.Optional(values), frame.Optional(found)), m.tables.finding(true))
+	return m.over().ask(b.batch("FindIf", when, frame.Optional(values), frame.Optional(found)), m.tables.finding(true))
 }
 
 // Contains tells of each key whether the map has it: see table.Map.
 func (m *Map[K, V]) Contains(keys []K, found []bool) error {
-	return m.x.ask(hostRows[K, V]{keys: keys, flags: found}.batch("Contains", len(found)), m.tables.finding(false))
+	return m.over().ask(hostRows[K, V]{keys: keys, flags: found}.batch("Contains", len(found)), m.tables.finding(false))
 }
 
 // ContainsOn does what Contains does, on the device of the slices: see table.Map.
 func (m *Map[K, V]) ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error {
-	return m.x.ask(deviceRows[K, V]{st: st, keys: keys, flags: found}.batch("Contains", found), m.tables.finding(false))
+	return m.over().ask(deviceRows[K, V]{st: st, keys: keys, flags: found}.batch("Contains", found), m.tables.finding(false))
 }
 
 // ContainsIf tells whether the map has each key whose when[i] is true: see table.Chooser.
 func (m *Map[K, V]) ContainsIf(keys []K, when, found []bool) error {
 	b := hostRows[K, V]{keys: keys, when: when, flags: found}.batch("ContainsIf", len(when), len(found))
-	return m.x.ask(b, m.tables.finding(false))
+	return m.over().ask(b, m.tables.finding(false))
 }
 
 // ContainsIfOn does what ContainsIf does, on the device of the slices: see table.Chooser.
 func (m *Map[K, V]) ContainsIfOn(st *device.Stream, keys device.Slice[K], when, found device.Slice[bool]) error {
 	b := deviceRows[K, V]{st: st, keys: keys, when: when, flags: found}.batch("ContainsIf", when, found)
-	return m.x.ask(b, m.tables.finding(false))
+	return m.over().ask(b, m.tables.finding(false))
 }
 
 // Delete removes keys: see table.Map.
 func (m *Map[K, V]) Delete(keys []K, deleted []bool) (int, error) {
 	lens := frame.OptionalLen(deleted)
 	return counted(len(keys), deleted, func(deleted []bool) error {
-		return m.x.ask(hostRows[K, V]{keys: keys, flags: deleted}.batch("Delete", lens), m.tables.deleting())
+		return m.over().ask(hostRows[K, V]{keys: keys, flags: deleted}.batch("Delete", lens), m.tables.deleting())
 	})
 }
 
 // DeleteOn does what Delete does, on the device of the slices; deleted may be the zero Slice: see table.Map.
 func (m *Map[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
 	b := deviceRows[K, V]{st: st, keys: keys, flags: deleted}.batch("Delete", frame.Optional(deleted))
-	return m.x.ask(b, m.tables.deleting())
+	return m.over().ask(b, m.tables.deleting())
 }
 
 // DeleteEach does what DeleteOn does, with a batch that is on several devices.
 func (m *Map[K, V]) DeleteEach(parts []Part[K, V]) error {
-	return m.x.ask(partsOf("Delete", parts, false, false), m.tables.deleting())
+	return m.over().ask(partsOf("Delete", parts, false, false), m.tables.deleting())
 }
 
 // All exports every pair, in no order. A member gets the pairs of its own part; the call is not collective.

@@ -77,50 +77,50 @@ func (t multiTables[K, V]) listing() listing { return listing{t.counting(), t.fi
 
 // Insert adds pairs: see table.MultiMap.
 func (m *MultiMap[K, V]) Insert(keys []K, values []V) error {
-	return m.x.add(hostRows[K, V]{keys: keys, values: values}.batch("Insert", len(values)), m.tables.inserting)
+	return m.over().add(hostRows[K, V]{keys: keys, values: values}.batch("Insert", len(values)), m.tables.inserting)
 }
 
 // InsertOn does what Insert does, on the device of the slices: see table.MultiMap.
 func (m *MultiMap[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
-	return m.x.add(deviceRows[K, V]{st: st, keys: keys, values: values}.batch("Insert", values), m.tables.inserting)
+	return m.over().add(deviceRows[K, V]{st: st, keys: keys, values: values}.batch("Insert", values), m.tables.inserting)
 }
 
 // InsertEach does what InsertOn does, with a batch that is on several devices. FullError counts positions from the
 // first part on.
 func (m *MultiMap[K, V]) InsertEach(parts []Part[K, V]) error {
-	return m.x.add(partsOf("Insert", parts, true, false), m.tables.inserting)
+	return m.over().add(partsOf("Insert", parts, true, false), m.tables.inserting)
 }
 
 // Contains tells of each key whether it has a value: see table.MultiMap.
 func (m *MultiMap[K, V]) Contains(keys []K, found []bool) error {
-	return m.x.ask(hostRows[K, V]{keys: keys, flags: found}.batch("Contains", len(found)), m.tables.finding())
+	return m.over().ask(hostRows[K, V]{keys: keys, flags: found}.batch("Contains", len(found)), m.tables.finding())
 }
 
 // ContainsOn does what Contains does, on the device of the slices: see table.MultiMap.
 func (m *MultiMap[K, V]) ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error {
-	return m.x.ask(deviceRows[K, V]{st: st, keys: keys, flags: found}.batch("Contains", found), m.tables.finding())
+	return m.over().ask(deviceRows[K, V]{st: st, keys: keys, flags: found}.batch("Contains", found), m.tables.finding())
 }
 
 // ContainsEach does what ContainsOn does, with a batch that is on several devices.
 func (m *MultiMap[K, V]) ContainsEach(parts []Part[K, V]) error {
-	return m.x.ask(partsOf("Contains", parts, false, true), m.tables.finding())
+	return m.over().ask(partsOf("Contains", parts, false, true), m.tables.finding())
 }
 
 // Count writes how many values each key has: see table.MultiMap.
 func (m *MultiMap[K, V]) Count(keys []K, counts []uint32) error {
-	return m.x.ask(hostRows[K, uint32]{keys: keys, out: counts}.batch("Count", len(counts)), m.tables.counting())
+	return m.over().ask(hostRows[K, uint32]{keys: keys, out: counts}.batch("Count", len(counts)), m.tables.counting())
 }
 
 // CountOn does what Count does, on the device of the slices: see table.MultiMap.
 func (m *MultiMap[K, V]) CountOn(st *device.Stream, keys device.Slice[K], counts device.Slice[uint32]) error {
-	return m.x.ask(deviceRows[K, uint32]{st: st, keys: keys, out: counts}.batch("Count", counts), m.tables.counting())
+	return m.over().ask(deviceRows[K, uint32]{st: st, keys: keys, out: counts}.batch("Count", counts), m.tables.counting())
 }
 
 // FindAll gives all values of each key: see table.MultiMap.
 func (m *MultiMap[K, V]) FindAll(keys []K) (offsets []uint64, values []V, err error) {
 	offsets = []uint64{0}
 	b := hostRows[K, V]{keys: keys}.batch("FindAll")
-	err = m.x.lists(b, m.tables.listing(), func(o device.Slice[uint64], v device.Slice[byte]) (err error) {
+	err = m.over().lists(b, m.tables.listing(), func(o device.Slice[uint64], v device.Slice[byte]) (err error) {
 		defer func() { err = errors.Join(err, o.Free(), v.Free()) }()
 		found, err := frame.Host(nil, valuesIn[V](v))
 		if err != nil {
@@ -152,7 +152,7 @@ func (m *MultiMap[K, V]) FindAll(keys []K) (offsets []uint64, values []V, err er
 func (m *MultiMap[K, V]) FindAllOn(st *device.Stream, keys device.Slice[K]) (offsets device.Slice[uint64],
 	values device.Slice[V], err error) {
 	b := deviceRows[K, V]{st: st, keys: keys}.batch("FindAll")
-	err = m.x.lists(b, m.tables.listing(), func(o device.Slice[uint64], v device.Slice[byte]) error {
+	err = m.over().lists(b, m.tables.listing(), func(o device.Slice[uint64], v device.Slice[byte]) error {
 		offsets, values = o, valuesIn[V](v)
 		return nil
 	})
@@ -168,13 +168,13 @@ func valuesIn[V any](b device.Slice[byte]) device.Slice[V] {
 // pairs that all members removed with this call, together.
 func (m *MultiMap[K, V]) Delete(keys []K, deleted []bool) (n int, err error) {
 	b := hostRows[K, V]{keys: keys, flags: deleted}.batch("Delete", frame.OptionalLen(deleted))
-	return m.x.remove(b, m.tables.deleting())
+	return m.over().remove(b, m.tables.deleting())
 }
 
 // DeleteOn does what Delete does, on the device of the slices; deleted may be the zero Slice: see table.MultiMap.
 func (m *MultiMap[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
 	b := deviceRows[K, V]{st: st, keys: keys, flags: deleted}.batch("Delete", frame.Optional(deleted))
-	return m.x.ask(b, m.tables.deleting())
+	return m.over().ask(b, m.tables.deleting())
 }
 
 // All exports every pair, in no order. A member gets the pairs of its own part; the call is not collective.

@@ -91,20 +91,20 @@ func (t setTables[K]) mixing() (func(why *error) job, error) {
 func (s *Set[K]) Insert(keys []K, added []bool) (int, error) {
 	lens := frame.OptionalLen(added)
 	return counted(len(keys), added, func(added []bool) error {
-		return s.x.put(hostRows[K, byte]{keys: keys, flags: added}.batch("Insert", lens), s.tables.putting())
+		return s.over().put(hostRows[K, byte]{keys: keys, flags: added}.batch("Insert", lens), s.tables.putting())
 	})
 }
 
 // InsertOn does what Insert does, on the device of the slices; added may be the zero Slice: see table.Set.
 func (s *Set[K]) InsertOn(st *device.Stream, keys device.Slice[K], added device.Slice[bool]) error {
 	b := deviceRows[K, byte]{st: st, keys: keys, flags: added}.batch("Insert", frame.Optional(added))
-	return s.x.put(b, s.tables.putting())
+	return s.over().put(b, s.tables.putting())
 }
 
 // InsertEach does what InsertOn does, with a batch that is on several devices. FullError counts positions from the
 // first part on.
 func (s *Set[K]) InsertEach(parts []Part[K, byte]) error {
-	return s.x.put(partsOf("Insert", parts, false, false), s.tables.putting())
+	return s.over().put(partsOf("Insert", parts, false, false), s.tables.putting())
 }
 
 // InsertIf puts those absent keys whose when[i] is true: see table.KeyChooser.
@@ -112,7 +112,7 @@ func (s *Set[K]) InsertIf(keys []K, when, added []bool) (int, error) {
 	lens := frame.OptionalLen(added)
 	return counted(len(keys), added, func(added []bool) error {
 		b := hostRows[K, byte]{keys: keys, when: when, flags: added}.batch("InsertIf", len(when), lens)
-		return s.x.put(b, s.tables.putting())
+		return s.over().put(b, s.tables.putting())
 	})
 }
 
@@ -120,7 +120,7 @@ func (s *Set[K]) InsertIf(keys []K, when, added []bool) (int, error) {
 func (s *Set[K]) InsertIfOn(st *device.Stream, keys device.Slice[K], when, added device.Slice[bool]) error {
 	b := deviceRows[K, byte]{st: st, keys: keys, when: when, flags: added}.batch("InsertIf", when,
 		frame.Optional(added))
-	return s.x.put(b, s.tables.putting())
+	return s.over().put(b, s.tables.putting())
 }
 
 // Mixed runs ops[i] on keys[i], for all i of all members at the same time: see table.Mixed. For the independent mode
@@ -141,48 +141,48 @@ func (s *Set[K]) MixedOn(st *device.Stream, ops device.Slice[table.Op], keys dev
 func (s *Set[K]) mixed(b batch) error {
 	mix, err := s.tables.mixing()
 	b.wrong = cmp.Or(b.wrong, err)
-	return s.x.mix(b, mix)
+	return s.over().mix(b, mix)
 }
 
 // Contains tells of each key whether the set has it: see table.Set.
 func (s *Set[K]) Contains(keys []K, found []bool) error {
-	return s.x.ask(hostRows[K, byte]{keys: keys, flags: found}.batch("Contains", len(found)), s.tables.finding())
+	return s.over().ask(hostRows[K, byte]{keys: keys, flags: found}.batch("Contains", len(found)), s.tables.finding())
 }
 
 // ContainsOn does what Contains does, on the device of the slices: see table.Set.
 func (s *Set[K]) ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error {
-	return s.x.ask(deviceRows[K, byte]{st: st, keys: keys, flags: found}.batch("Contains", found), s.tables.finding())
+	return s.over().ask(deviceRows[K, byte]{st: st, keys: keys, flags: found}.batch("Contains", found), s.tables.finding())
 }
 
 // ContainsEach does what ContainsOn does, with a batch that is on several devices.
 func (s *Set[K]) ContainsEach(parts []Part[K, byte]) error {
-	return s.x.ask(partsOf("Contains", parts, false, true), s.tables.finding())
+	return s.over().ask(partsOf("Contains", parts, false, true), s.tables.finding())
 }
 
 // ContainsIf tells whether the set has each key whose when[i] is true: see table.KeyChooser.
 func (s *Set[K]) ContainsIf(keys []K, when, found []bool) error {
 	b := hostRows[K, byte]{keys: keys, when: when, flags: found}.batch("ContainsIf", len(when), len(found))
-	return s.x.ask(b, s.tables.finding())
+	return s.over().ask(b, s.tables.finding())
 }
 
 // ContainsIfOn does what ContainsIf does, on the device of the slices: see table.KeyChooser.
 func (s *Set[K]) ContainsIfOn(st *device.Stream, keys device.Slice[K], when, found device.Slice[bool]) error {
 	b := deviceRows[K, byte]{st: st, keys: keys, when: when, flags: found}.batch("ContainsIf", when, found)
-	return s.x.ask(b, s.tables.finding())
+	return s.over().ask(b, s.tables.finding())
 }
 
 // Delete removes keys: see table.Set.
 func (s *Set[K]) Delete(keys []K, deleted []bool) (int, error) {
 	lens := frame.OptionalLen(deleted)
 	return counted(len(keys), deleted, func(deleted []bool) error {
-		return s.x.ask(hostRows[K, byte]{keys: keys, flags: deleted}.batch("Delete", lens), s.tables.deleting())
+		return s.over().ask(hostRows[K, byte]{keys: keys, flags: deleted}.batch("Delete", lens), s.tables.deleting())
 	})
 }
 
 // DeleteOn does what Delete does, on the device of the slices; deleted may be the zero Slice: see table.Set.
 func (s *Set[K]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
 	b := deviceRows[K, byte]{st: st, keys: keys, flags: deleted}.batch("Delete", frame.Optional(deleted))
-	return s.x.ask(b, s.tables.deleting())
+	return s.over().ask(b, s.tables.deleting())
 }
 
 // All exports every key, in no order. A member gets the keys of its own part; the call is not collective.

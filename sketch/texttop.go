@@ -252,8 +252,8 @@ func (f *textTopFile) Clear() error           { f.words = nil; return nil }
 
 func (f *textTopFile) Words(ctx context.Context, do func(words []uint64) error) error {
 	for part := range slices.Chunk(f.words, mostWords) {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
+		if err := crash.Ended(ctx); err != nil {
+			return err
 		}
 		if err := do(part); err != nil {
 			return err

@@ -17,6 +17,7 @@ import (
 	"unsafe"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/crash"
 	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 	"github.com/warpmap/warpmap/table/snapshot"
@@ -726,8 +727,8 @@ func (h *topHandle) Words(ctx context.Context, do func(words []uint64) error) er
 		}
 	}
 	for part := range slices.Chunk(words, mostWords) {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
+		if err := crash.Ended(ctx); err != nil {
+			return err
 		}
 		if err := do(part); err != nil {
 			return err

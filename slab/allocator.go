@@ -41,7 +41,7 @@ type Allocator struct {
 // NewAllocator makes an allocator on the device. Errors: a number of slabs that is negative, or too large for names of 32
 // bits; *device.OutOfMemoryError.
 func NewAllocator(d *device.Device, o AllocatorOptions) (*Allocator, error) {
-	if d == nil {
+	if d == nil || d.Stream() == nil {
 		return nil, errors.New("slab: no device (see device.Open)")
 	}
 	if o.Slabs < 0 || o.Slabs > frame.MaxSlabs {
@@ -57,10 +57,20 @@ func NewAllocator(d *device.Device, o AllocatorOptions) (*Allocator, error) {
 	return &Allocator{d: d, pool: p}, nil
 }
 
+const unmadeAllocator = "slab: an Allocator that NewAllocator has not made"
+
+// made is the pool, for methods without an error.
+func (a *Allocator) made() *frame.Slabs {
+	if a.pool == nil {
+		panic(unmadeAllocator)
+	}
+	return a.pool
+}
+
 // Program returns a program for device.Compile, made of the given translation unit and the layouts of its parameter
 // structs. It defines SLAB_LIGHT, the LIGHT of this allocator.
 func (a *Allocator) Program(name, main string, params ...any) *device.Program {
-	return allocatorProgram(a.pool.Light(), name, main, params...)
+	return allocatorProgram(a.made().Light(), name, main, params...)
 }
 
 func allocatorProgram(light bool, name, main string, params ...any) *device.Program {
@@ -73,12 +83,15 @@ func allocatorProgram(light bool, name, main string, params ...any) *device.Prog
 }
 
 // Use returns what the parameters of a kernel hold of the allocator. It is good until Add or Close.
-func (a *Allocator) Use() Alloc { return a.pool.Memory() }
+func (a *Allocator) Use() Alloc { return a.made().Memory() }
 
 // locked runs f unless the allocator is closed.
 func (a *Allocator) locked(f func() error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.pool == nil {
+		return errors.New(unmadeAllocator)
+	}
 	if a.closed {
 		return errors.New("slab: the allocator is closed")
 	}
@@ -98,7 +111,7 @@ func (a *Allocator) Add(n int) error {
 func (a *Allocator) Slabs() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return int(a.pool.Units())
+	return int(a.made().Units())
 }
 
 // Reset takes all slabs back, and clears them.
@@ -139,7 +152,7 @@ func (a *Allocator) Check(taken []uint32) error {
 func (a *Allocator) Close() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.closed {
+	if a.closed || a.pool == nil {
 		return nil
 	}
 	a.closed = true

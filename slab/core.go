@@ -92,6 +92,12 @@ type core struct {
 // method that it embeds, in each package that uses it.
 type handle struct{ core *core }
 
+// made is the table, or one whose operations are errors, if no constructor has made it.
+func (h *handle) made() *core { return frame.Or(h.core, unmade) }
+
+var unmade = frame.Unmade(func(c *core) *frame.Frame { return &c.frame }, family,
+	"a table that New, NewSet or NewMultiMap has not made")
+
 // memory is what a rebuild replaces.
 type memory struct {
 	t        Table // but for Alloc, which is pool.Memory()
@@ -678,7 +684,7 @@ func (c *core) search(st *device.Stream, k device.Kernel[findParams], b frame.Ro
 // and the new table at once. Errors: table.ErrMaxBytes; *device.OutOfMemoryError. After an error the table is
 // unchanged.
 func (h *handle) Grow(n int) error {
-	c := h.core
+	c := h.made()
 	return c.frame.GrowTo(n, c.look, func(st *device.Stream, live int64) error {
 		buckets, units := c.sizes(int64(n))
 		switch {
@@ -706,11 +712,11 @@ func (h *handle) Grow(n int) error {
 func (*handle) Family() table.Family { return family }
 
 // Len counts the pairs.
-func (h *handle) Len() (int, error) { return h.core.frame.Count(h.core.look) }
+func (h *handle) Len() (int, error) { return h.made().frame.Count(h.made().look) }
 
 // Clear removes all pairs and keeps the capacity. It queues its work and returns.
 func (h *handle) Clear() error {
-	c := h.core
+	c := h.made()
 	return c.frame.Writing(nil, func(st *device.Stream) error {
 		return errors.Join(c.base.Fill(st, 0xff), c.counters.Clear(st), c.pool.Reset(st))
 	})
@@ -719,7 +725,7 @@ func (h *handle) Clear() error {
 // Flush compacts the slabs of every bucket into as few as hold its pairs, and gives the others back (paper, §IV-C4). It
 // reads all slabs, writes those with deleted pairs, and waits until that is done. The pairs of a key in a MultiMap keep
 // their order.
-func (h *handle) Flush() error { return h.core.frame.Writing(nil, h.core.flush) }
+func (h *handle) Flush() error { return h.made().frame.Writing(nil, h.made().flush) }
 
 // exporting is how the pairs are given out, bucket by bucket.
 func (c *core) exporting(st *device.Stream) (frame.Exporter, error) {
@@ -753,7 +759,7 @@ type Stats struct {
 // SlabStats measures the table, as Stats does, and what is particular to this family: memory utilization and slabs a
 // bucket (paper, §III-C).
 func (h *handle) SlabStats() (s Stats, err error) {
-	c := h.core
+	c := h.made()
 	err = c.frame.Alone(nil, func(st *device.Stream) error { // the histogram is scratch memory
 		live, err := c.look(st)
 		if err != nil {
@@ -785,13 +791,13 @@ func (h *handle) Stats() (table.Stats, error) {
 }
 
 // Close frees the table's memory. A second call does nothing.
-func (h *handle) Close() error { return h.core.frame.Close() }
+func (h *handle) Close() error { return h.made().frame.Close() }
 
 func (c *core) free() error { return c.memory.free(&c.frame) }
 
 // Check downloads the table and tests its invariants. It is slow: use it in tests, or if you suspect a fault.
 func (h *handle) Check() error {
-	c := h.core
+	c := h.made()
 	return c.frame.ReadingSeen(c.look, func(st *device.Stream) error {
 		base, err := frame.Host(st, c.base)
 		if err != nil {

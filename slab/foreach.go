@@ -23,32 +23,32 @@ type Args = table.Args
 // Errors: *device.CompileError with the compiler's words; arguments of other types. Cost: compiling a body once; for
 // each key, reading all slabs of its chain.
 func (m *Map[K, V]) ForEach(st *device.Stream, keys device.Slice[K], body string, args Args) error {
-	return frame.CallEach[K, V](&m.core.frame, st, keys, body, args, m.core.caller())
+	return frame.CallEach[K, V](&m.made().frame, st, keys, body, args, m.made().caller())
 }
 
 // ForAll calls body for every pair of the table: see ForEach. In body, index is the bucket.
 func (m *Map[K, V]) ForAll(st *device.Stream, body string, args Args) error {
-	return frame.CallAll[K, V](&m.core.frame, st, body, args, m.core.caller())
+	return frame.CallAll[K, V](&m.made().frame, st, body, args, m.made().caller())
 }
 
 // ForEach calls body for every pair of each given key: see Map.ForEach.
 func (m *MultiMap[K, V]) ForEach(st *device.Stream, keys device.Slice[K], body string, args Args) error {
-	return frame.CallEach[K, V](&m.core.frame, st, keys, body, args, m.core.caller())
+	return frame.CallEach[K, V](&m.made().frame, st, keys, body, args, m.made().caller())
 }
 
 // ForAll calls body for every pair of the table: see Map.ForAll.
 func (m *MultiMap[K, V]) ForAll(st *device.Stream, body string, args Args) error {
-	return frame.CallAll[K, V](&m.core.frame, st, body, args, m.core.caller())
+	return frame.CallAll[K, V](&m.made().frame, st, body, args, m.made().caller())
 }
 
 // ForEach calls body for each given key that is in the set: see Map.ForEach. The body for a set sees no value.
 func (s *Set[K]) ForEach(st *device.Stream, keys device.Slice[K], body string, args Args) error {
-	return frame.CallEach[K, frame.NoValue](&s.core.frame, st, keys, body, args, s.core.caller())
+	return frame.CallEach[K, frame.NoValue](&s.made().frame, st, keys, body, args, s.made().caller())
 }
 
 // ForAll calls body for every key of the set. In body, index is the bucket.
 func (s *Set[K]) ForAll(st *device.Stream, body string, args Args) error {
-	return frame.CallAll[K, frame.NoValue](&s.core.frame, st, body, args, s.core.caller())
+	return frame.CallAll[K, frame.NoValue](&s.made().frame, st, body, args, s.made().caller())
 }
 
 func (c *core) caller() (by frame.Caller) {

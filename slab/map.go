@@ -37,34 +37,34 @@ const family table.Family = "slab"
 // pair it reads one slab and writes one sector while chains are short. Large batches go in stretch by stretch: see the
 // package's comment.
 func (m *Map[K, V]) Insert(keys []K, values []V) error {
-	return frame.Insert(&m.core.frame, keys, values, m.core.insertion(m.core.kernel.insert))
+	return frame.Insert(&m.made().frame, keys, values, m.made().insertion(m.made().kernel.insert))
 }
 
 // InsertOn does what Insert does, with slices on the device: see table.Map. It waits for the stream, because only the
 // end of a batch tells whether each pair found its slab.
 func (m *Map[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
-	return frame.InsertOn(&m.core.frame, st, keys, values, device.Slice[bool]{}, m.core.insertion(m.core.kernel.insert))
+	return frame.InsertOn(&m.made().frame, st, keys, values, device.Slice[bool]{}, m.made().insertion(m.made().kernel.insert))
 }
 
 // InsertNew puts in the pairs whose keys are absent: see table.Map.
 func (m *Map[K, V]) InsertNew(keys []K, values []V, added []bool) (int, error) {
-	return frame.InsertNew(&m.core.frame, keys, values, added, m.core.insertion(m.core.kernel.insertNew))
+	return frame.InsertNew(&m.made().frame, keys, values, added, m.made().insertion(m.made().kernel.insertNew))
 }
 
 // InsertNewOn does what InsertNew does, with slices on the device: see table.Map. It waits for the stream, as InsertOn
 // does.
 func (m *Map[K, V]) InsertNewOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], added device.Slice[bool]) error {
-	return frame.InsertOn(&m.core.frame, st, keys, values, added, m.core.insertion(m.core.kernel.insertNew))
+	return frame.InsertOn(&m.made().frame, st, keys, values, added, m.made().insertion(m.made().kernel.insertNew))
 }
 
 // Find looks keys up (the paper's SEARCH): see table.Map. For each key it reads one slab while chains are short.
 func (m *Map[K, V]) Find(keys []K, values []V, found []bool) error {
-	return frame.Find(&m.core.frame, keys, values, found, m.core.find)
+	return frame.Find(&m.made().frame, keys, values, found, m.made().find)
 }
 
 // FindOn does what Find does, with slices on the device: see table.Map.
 func (m *Map[K, V]) FindOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], found device.Slice[bool]) error {
-	return frame.FindOn(&m.core.frame, st, keys, values, found, m.core.find)
+	return frame.FindOn(&m.made().frame, st, keys, values, found, m.made().find)
 }
 
 // Contains tells for each key whether it is in: see table.Map.
@@ -78,12 +78,12 @@ func (m *Map[K, V]) ContainsOn(st *device.Stream, keys device.Slice[K], found de
 // Delete removes keys: see table.Map. It is the paper's DELETE, and also DELETEALL, because a key is there once. The
 // slots of the keys become tombstones, which Insert and InsertNew use again and Flush clears.
 func (m *Map[K, V]) Delete(keys []K, deleted []bool) (int, error) {
-	return frame.Delete(&m.core.frame, keys, deleted, m.core.erase)
+	return frame.Delete(&m.made().frame, keys, deleted, m.made().erase)
 }
 
 // DeleteOn does what Delete does, with slices on the device: see table.Map.
 func (m *Map[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
-	return frame.DeleteOn(&m.core.frame, st, keys, deleted, m.core.erase)
+	return frame.DeleteOn(&m.made().frame, st, keys, deleted, m.made().erase)
 }
 
 // mix runs a mixed batch; results and status may be 0.
@@ -107,21 +107,21 @@ const mixedInserts = 4
 // Mixed runs operations of all kinds side by side in one kernel: see table.Mixed. It costs as much as Insert and Find.
 // Each insert and each delete writes one sector.
 func (m *Map[K, V]) Mixed(ops []table.Op, keys []K, values, results []V, status []table.Status) error {
-	return frame.Mix(&m.core.frame, ops, keys, values, results, status, m.core.mix, m.core.size)
+	return frame.Mix(&m.made().frame, ops, keys, values, results, status, m.made().mix, m.made().size)
 }
 
 // MixedOn does what Mixed does, with slices on the device. It waits for the stream. An operation that is not one of
 // table.Op does nothing.
 func (m *Map[K, V]) MixedOn(st *device.Stream, ops device.Slice[table.Op], keys device.Slice[K], values, results device.Slice[V], status device.Slice[table.Status]) error {
-	return frame.MixOn(&m.core.frame, st, ops, keys, values, frame.Optional(results), status, m.core.mix, m.core.size)
+	return frame.MixOn(&m.made().frame, st, ops, keys, values, frame.Optional(results), status, m.made().mix, m.made().size)
 }
 
 // All exports every pair, in no order.
 func (m *Map[K, V]) All() ([]K, []V, error) {
-	return frame.All[K, V](&m.core.frame, false, m.core.exporting)
+	return frame.All[K, V](&m.made().frame, false, m.made().exporting)
 }
 
 // Chunks calls do with every pair, in chunks: see table.Map.
 func (m *Map[K, V]) Chunks(ctx context.Context, do func(keys []K, values []V) error) error {
-	return frame.Chunks(ctx, &m.core.frame, m.core.exporting, do)
+	return frame.Chunks(ctx, &m.made().frame, m.made().exporting, do)
 }

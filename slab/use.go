@@ -17,7 +17,10 @@ import (
 //	    slab::Resident r;
 //	    …slab::insert<config>(p.table, g, r, key, value)…
 //	}
-func (m *Map[K, V]) Program(name, main string) *device.Program { return m.core.program(name, main) }
+func (m *Map[K, V]) Program(name, main string) *device.Program {
+	m.made().frame.MustBeMade()
+	return m.made().program(name, main)
+}
 
 // Use runs a kernel of yours in order with the table's own operations. It calls queue with the table as kernels take
 // it, and queue puts work on the stream. queue must not call the table's methods, because they wait for queue. The
@@ -27,7 +30,7 @@ func (m *Map[K, V]) Program(name, main string) *device.Program { return m.core.p
 // slab, or finds none because MaxBytes forbids more, returns FULL in the kernel. Map.Mixed and Map.Insert would get
 // more slabs.
 func (m *Map[K, V]) Use(st *device.Stream, room int, queue func(Table) error) error {
-	return m.core.use(st, room, queue)
+	return m.made().use(st, room, queue)
 }
 
 func (c *core) use(st *device.Stream, room int, queue func(Table) error) error {

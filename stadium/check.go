@@ -19,7 +19,7 @@ type image struct {
 // Check downloads the table and tests its invariants, which the package's comment lists. It is slow: use it in tests,
 // or if you suspect a fault.
 func (h *handle) Check() error {
-	c := h.core
+	c := h.made()
 	return c.frame.ReadingSeen(c.look, func(st *device.Stream) error {
 		board, err := c.board.Host(st)
 		err = errors.Join(err, c.frame.Budget(c.held()))

@@ -99,6 +99,12 @@ type core struct {
 // method that it embeds, in each package that uses it.
 type handle struct{ core *core }
 
+// made is the table, or one whose operations are errors, if no constructor has made it.
+func (h *handle) made() *core { return frame.Or(h.core, unmade) }
+
+var unmade = frame.Unmade(func(c *core) *frame.Frame { return &c.frame }, family,
+	"a Map that New has not made")
+
 // memory is what a rebuild replaces.
 type memory struct {
 	shape     shape
@@ -590,7 +596,7 @@ func (c *core) move(st *device.Stream, s shape, panes bool) error {
 // Grow makes room for at least n pairs in all. It needs memory for the old and the new table at once. Errors:
 // table.ErrMaxBytes; *device.OutOfMemoryError. After an error the table is unchanged.
 func (h *handle) Grow(n int) error {
-	c := h.core
+	c := h.made()
 	return c.frame.GrowTo(n, c.look, func(st *device.Stream, _ int64) error {
 		s := c.shapeForPairs(int64(n))
 		if c.slotsOf(s) <= c.capacity() {
@@ -659,11 +665,11 @@ func (c *core) mix(st *device.Stream, b frame.MixedRows) (refused []int, why, er
 func (*handle) Family() table.Family { return family }
 
 // Len counts the pairs.
-func (h *handle) Len() (int, error) { return h.core.frame.Count(h.core.look) }
+func (h *handle) Len() (int, error) { return h.made().frame.Count(h.made().look) }
 
 // Clear removes all pairs and keeps the capacity. It queues its work and returns.
 func (h *handle) Clear() error {
-	c := h.core
+	c := h.made()
 	return c.frame.Writing(nil, func(st *device.Stream) error {
 		c.most, c.foreign, c.worn, c.erased = 0, false, 0, 0
 		return errors.Join(c.wipe(st, &c.memory), c.counters.Clear(st))
@@ -683,7 +689,7 @@ func (c *core) exporting(st *device.Stream) (frame.Exporter, error) {
 
 // Stats measures the table. It walks from the first bucket of every pair to the slot of the pair.
 func (h *handle) Stats() (table.Stats, error) {
-	c := h.core
+	c := h.made()
 	var far int64
 	s, err := c.frame.Measure(c.look, func(st *device.Stream, histogram uint64) error {
 		return c.kernel.probes.Launch(st, c.grid(c.capacity()), &slotsParams{Table: c.table(), Histogram: histogram})
@@ -697,7 +703,7 @@ func (h *handle) Stats() (table.Stats, error) {
 }
 
 // Close frees the table's memory. A second call does nothing.
-func (h *handle) Close() error { return h.core.frame.Close() }
+func (h *handle) Close() error { return h.made().frame.Close() }
 
 func (c *core) free() error { return errors.Join(c.far.close(c), c.freeMemory(&c.memory)) }
 

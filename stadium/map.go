@@ -45,34 +45,34 @@ func New[K, V any](d *device.Device, o Options) (*Map[K, V], error) {
 // paper's insert (§III-B, Figure 6) takes the first available ticket, and never looks for its key. For each pair,
 // Insert reads the tickets of a bucket, and writes a ticket and a slot.
 func (m *Map[K, V]) Insert(keys []K, values []V) error {
-	return frame.Insert(&m.core.frame, keys, values, m.core.insertion(&m.core.kernel.replacing))
+	return frame.Insert(&m.made().frame, keys, values, m.made().insertion(&m.made().kernel.replacing))
 }
 
 // InsertOn does what Insert does, with slices on the device: see table.Map.
 func (m *Map[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
-	return frame.InsertOn(&m.core.frame, st, keys, values, device.Slice[bool]{}, m.core.insertion(&m.core.kernel.replacing))
+	return frame.InsertOn(&m.made().frame, st, keys, values, device.Slice[bool]{}, m.made().insertion(&m.made().kernel.replacing))
 }
 
 // InsertNew puts in the pairs whose keys are absent: see table.Map.
 func (m *Map[K, V]) InsertNew(keys []K, values []V, added []bool) (int, error) {
-	return frame.InsertNew(&m.core.frame, keys, values, added, m.core.insertion(&m.core.kernel.adding))
+	return frame.InsertNew(&m.made().frame, keys, values, added, m.made().insertion(&m.made().kernel.adding))
 }
 
 // InsertNewOn does what InsertNew does, with slices on the device: see table.Map.
 func (m *Map[K, V]) InsertNewOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], added device.Slice[bool]) error {
-	return frame.InsertOn(&m.core.frame, st, keys, values, added, m.core.insertion(&m.core.kernel.adding))
+	return frame.InsertOn(&m.made().frame, st, keys, values, added, m.made().insertion(&m.made().kernel.adding))
 }
 
 // Find looks keys up (§III-B, Figure 9): see table.Map. For each key it reads the tickets of a bucket, and a slot if
 // one of them has the key's info bits. A key that is there takes 1.05 buckets on average at a load factor of 0.8, and
 // 1.2 at 0.95.
 func (m *Map[K, V]) Find(keys []K, values []V, found []bool) error {
-	return frame.Find(&m.core.frame, keys, values, found, m.core.find)
+	return frame.Find(&m.made().frame, keys, values, found, m.made().find)
 }
 
 // FindOn does what Find does, with slices on the device: see table.Map.
 func (m *Map[K, V]) FindOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], found device.Slice[bool]) error {
-	return frame.FindOn(&m.core.frame, st, keys, values, found, m.core.find)
+	return frame.FindOn(&m.made().frame, st, keys, values, found, m.made().find)
 }
 
 // Contains tells for each key whether it is in: see table.Map.
@@ -85,33 +85,33 @@ func (m *Map[K, V]) ContainsOn(st *device.Stream, keys device.Slice[K], found de
 
 // Delete removes keys: see table.Map. Their tickets are available at once.
 func (m *Map[K, V]) Delete(keys []K, deleted []bool) (int, error) {
-	return frame.Delete(&m.core.frame, keys, deleted, m.core.erase)
+	return frame.Delete(&m.made().frame, keys, deleted, m.made().erase)
 }
 
 // DeleteOn does what Delete does, with slices on the device: see table.Map.
 func (m *Map[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
-	return frame.DeleteOn(&m.core.frame, st, keys, deleted, m.core.erase)
+	return frame.DeleteOn(&m.made().frame, st, keys, deleted, m.made().erase)
 }
 
 // All exports every pair, in no order.
 func (m *Map[K, V]) All() ([]K, []V, error) {
-	return frame.All[K, V](&m.core.frame, false, m.core.exporting)
+	return frame.All[K, V](&m.made().frame, false, m.made().exporting)
 }
 
 // Chunks calls do with every pair, in chunks: see table.Map.
 func (m *Map[K, V]) Chunks(ctx context.Context, do func(keys []K, values []V) error) error {
-	return frame.Chunks(ctx, &m.core.frame, m.core.exporting, do)
+	return frame.Chunks(ctx, &m.made().frame, m.made().exporting, do)
 }
 
 // Mixed runs operations of all kinds side by side in one kernel: see table.Mixed. Each operation holds the access bits
 // of its key's buckets (§III-B, where each slot has one). It costs two atomic operations on a small array more than the
 // operation alone.
 func (m *Map[K, V]) Mixed(ops []table.Op, keys []K, values, results []V, status []table.Status) error {
-	return frame.Mix(&m.core.frame, ops, keys, values, results, status, m.core.mix, m.core.size)
+	return frame.Mix(&m.made().frame, ops, keys, values, results, status, m.made().mix, m.made().size)
 }
 
 // MixedOn does what Mixed does, with slices on the device. It waits for the stream, unless there is room for as many
 // more pairs as the batch has operations. An operation that is not one of table.Op does nothing.
 func (m *Map[K, V]) MixedOn(st *device.Stream, ops device.Slice[table.Op], keys device.Slice[K], values, results device.Slice[V], status device.Slice[table.Status]) error {
-	return frame.MixOn(&m.core.frame, st, ops, keys, values, frame.Optional(results), status, m.core.mix, m.core.size)
+	return frame.MixOn(&m.made().frame, st, ops, keys, values, frame.Optional(results), status, m.made().mix, m.made().size)
 }

@@ -198,8 +198,8 @@ func (b *Batcher[K, V]) Delete(ctx context.Context, keys []K, deleted []bool) (n
 func (b *Batcher[K, V]) direct(n int) bool { return n == 0 || n >= max(1, b.o.Keys/batcherDirect) }
 
 func (b *Batcher[K, V]) directly(ctx context.Context, do func() error) error {
-	if err := ctx.Err(); err != nil {
-		return context.Cause(ctx)
+	if err := crash.Ended(ctx); err != nil {
+		return err
 	}
 	if b.m == nil { // the zero value
 		return batcherClosed{}
@@ -214,8 +214,8 @@ func (b *Batcher[K, V]) directly(ctx context.Context, do func() error) error {
 
 // ask puts a request into a lot, and waits for it: its keys are from number `at` on. Errors: also what came of them.
 func (b *Batcher[K, V]) ask(ctx context.Context, op batcherOp, keys []K, values []V) (l *lot[K, V], at int, err error) {
-	if ctx.Err() != nil {
-		return nil, 0, context.Cause(ctx)
+	if err := crash.Ended(ctx); err != nil {
+		return nil, 0, err
 	}
 	if b.m == nil { // the zero value
 		return nil, 0, batcherClosed{}

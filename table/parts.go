@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/warpmap/warpmap/internal/crash"
 )
 
 // partRows is how many rows InParts hands on at once: enough for the full rate, and milliseconds on a GPU.
@@ -32,8 +34,8 @@ func inParts(ctx context.Context, n, step int, do func(from, to int) error) erro
 		return errors.Join(full, err)
 	}
 	for from := 0; from < n; from += step {
-		if ctx.Err() != nil {
-			return told(fmt.Errorf("table: %d of %d rows are done: %w", from, n, context.Cause(ctx)))
+		if err := crash.Ended(ctx); err != nil {
+			return told(fmt.Errorf("table: %d of %d rows are done: %w", from, n, err))
 		}
 		err := do(from, min(n, from+step))
 		some := (*FullError)(nil)

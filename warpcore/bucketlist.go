@@ -95,6 +95,11 @@ type lists struct {
 // method that it embeds, in each package that uses it.
 type listHandle struct{ lists *lists }
 
+// made is the table, or one whose operations are errors, if NewBucketList has not made it.
+func (h *listHandle) made() *lists { return frame.Or(h.lists, unmadeLists) }
+
+var unmadeLists = frame.Unmade((*lists).frame, family, "a BucketList that NewBucketList has not made")
+
 // NewBucketList makes an empty table on the device.
 //
 // Errors: K or V of another width, or with pointers or padding; options out of range; *device.OutOfMemoryError; those
@@ -839,7 +844,7 @@ func (l *lists) packInto(st *device.Stream, places int64) (err error) {
 // Grow makes room for at least n pairs in all, and counts each pair that is not there yet as one with a new key. It
 // also rids the table of what deletions left. It needs memory for the old and the new table at once.
 func (h *listHandle) Grow(n int) error {
-	l := h.lists
+	l := h.made()
 	return l.frame().GrowTo(n, l.look, func(st *device.Stream, live int64) (err error) {
 		c := &l.keys
 		more := max(0, int64(n)-live)
@@ -873,7 +878,7 @@ func (h *listHandle) Grow(n int) error {
 // one bucket of just their number, as after Build. Later inserts link further buckets. The table never becomes larger.
 // Shrink needs memory for the old and the new table at once.
 func (h *listHandle) Shrink() error {
-	l := h.lists
+	l := h.made()
 	return l.frame().Writing(nil, func(st *device.Stream) error {
 		if _, err := l.look(st); err != nil {
 			return err
@@ -889,7 +894,7 @@ func (h *listHandle) Shrink() error {
 // Density is the paper's storage density ρ (§IV-C): the bytes of all keys, each counted once, and of all values,
 // divided by the bytes of the table.
 func (h *listHandle) Density() (density float64, err error) {
-	l := h.lists
+	l := h.made()
 	err = l.frame().Reading(nil, func(st *device.Stream) error {
 		live, err := l.look(st)
 		density = float64(l.keys.live()*int64(l.keys.cfg.keyBytes)+live*int64(l.cfg.valueBytes)) / float64(l.bytes())
@@ -909,7 +914,7 @@ type PoolStats struct {
 // Pool tells how the pool is used. The difference between Buckets and Values is what s₀ and λ cost. Pool waits for what
 // is queued.
 func (h *listHandle) Pool() (s PoolStats, err error) {
-	l := h.lists
+	l := h.made()
 	err = l.frame().Reading(nil, func(st *device.Stream) error {
 		live, err := l.look(st)
 		value := int64(l.cfg.valueBytes)
@@ -923,11 +928,11 @@ func (h *listHandle) Pool() (s PoolStats, err error) {
 func (*listHandle) Family() table.Family { return family }
 
 // Len counts the pairs.
-func (h *listHandle) Len() (int, error) { return h.lists.frame().Count(h.lists.look) }
+func (h *listHandle) Len() (int, error) { return h.made().frame().Count(h.made().look) }
 
 // Clear removes all pairs and keeps the capacity. It queues its work and returns.
 func (h *listHandle) Clear() error {
-	l := h.lists
+	l := h.made()
 	return l.frame().Writing(nil, func(st *device.Stream) error {
 		l.keys.filled, l.foreign, l.full = 0, false, false
 		return errors.Join(l.keys.mem.Fill(st, 0xff), l.keys.counters.Clear(st), l.counters.Clear(st))
@@ -937,7 +942,7 @@ func (h *listHandle) Clear() error {
 // Stats measures the table. Capacity is the number of pairs in the table plus the number of pairs with new keys that
 // there is room for. Probes are those that lead to the key of each pair.
 func (h *listHandle) Stats() (table.Stats, error) {
-	l := h.lists
+	l := h.made()
 	s, err := l.frame().Measure(l.look, func(st *device.Stream, histogram uint64) error {
 		return l.kernel.probes.Launch(st, l.keys.grid(l.keys.slots()), &listSlotsParams{Lists: l.table(), Histogram: histogram})
 	}, func(live int64) table.Stats {
@@ -950,64 +955,52 @@ func (h *listHandle) Stats() (table.Stats, error) {
 }
 
 // Close frees the table's memory. A second call does nothing.
-func (h *listHandle) Close() error { return h.lists.frame().Close() }
+func (h *listHandle) Close() error { return h.made().frame().Close() }
 
 // Insert adds n pairs, even if the table or the batch holds equal ones. The table grows if it must. If it may not,
 // *table.FullError names exactly the positions that are not in. For each pair, Insert reads the window of its key and
 // writes its value.
 func (m *BucketList[K, V]) Insert(keys []K, values []V) error {
-	return frame.Insert(m.lists.frame(), keys, values, m.lists.insertion(false))
+	return frame.Insert(m.made().frame(), keys, values, m.made().insertion(false))
 }
 
 // InsertOn does what Insert does, with slices on the device. It waits for the stream, to know that every pair found its
 // place.
 func (m *BucketList[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
-	return frame.InsertOn(m.lists.frame(), st, keys, values, device.Slice[bool]{}, m.lists.insertion(false))
+	return frame.InsertOn(m.made().frame(), st, keys, values, device.Slice[bool]{}, m.made().insertion(false))
 }
 
 // Build inserts pairs into an empty table, which then holds the values of each key in one bucket of just their number.
 // The device must have memory for the batch beside the table. Errors: those of Insert; a table that is not empty.
 func (m *BucketList[K, V]) Build(keys []K, values []V) error {
-	if err := m.lists.frame().Family.CheckNamed("values", len(keys), len(values)); err != nil {
-		return err
-	}
-	d := m.lists.frame().Device
-	k, err := frame.From(d, keys)
-	if err != nil {
-		return err
-	}
-	v, err := frame.From(d, values)
-	if err != nil {
-		return errors.Join(err, k.Free())
-	}
-	return frame.OneLine(errors.Join(m.BuildOn(nil, k, v), k.Free(), v.Free()))
+	return frame.Whole(m.made().frame(), keys, values, m.BuildOn)
 }
 
 // BuildOn does what Build does, with slices on the device. It waits for the stream.
 func (m *BucketList[K, V]) BuildOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
-	x := m.lists.insertion(true)
+	x := m.made().insertion(true)
 	put := x.Put
 	x.Put = func(st *device.Stream, b frame.Rows) (refused []int, why, err error) {
-		if live, err := m.lists.look(st); err != nil {
+		if live, err := m.made().look(st); err != nil {
 			return nil, nil, err
 		} else if live > 0 {
 			return nil, nil, fmt.Errorf("warpcore: Build of a table with %d pairs: it must be empty", live)
 		}
-		used := m.lists.used()
+		used := m.made().used()
 		if refused, why, err = put(st, b); err != nil {
 			return refused, why, err
 		}
-		if _, err := m.lists.look(st); err != nil {
+		if _, err := m.made().look(st); err != nil {
 			return refused, why, err
 		}
-		if m.lists.used() > used+m.lists.packedPlaces() && why == nil { // it went in by pieces
-			if _, err = m.lists.pack(st, m.lists.packedPlaces()); device.IsOutOfMemory(err) {
+		if m.made().used() > used+m.made().packedPlaces() && why == nil { // it went in by pieces
+			if _, err = m.made().pack(st, m.made().packedPlaces()); device.IsOutOfMemory(err) {
 				err = nil // it is as good as any
 			}
 		}
 		return refused, why, err
 	}
-	return frame.InsertOn(m.lists.frame(), st, keys, values, device.Slice[bool]{}, x)
+	return frame.InsertOn(m.made().frame(), st, keys, values, device.Slice[bool]{}, x)
 }
 
 func (l *lists) search(st *device.Stream, k device.Kernel[listFindParams], b frame.Rows) error {
@@ -1048,79 +1041,79 @@ func (l *lists) findAll(st *device.Stream, rows frame.FindAll, offsets device.Sl
 
 // Contains tells for each key whether it has a value.
 func (m *BucketList[K, V]) Contains(keys []K, found []bool) error {
-	return frame.Find[K, V](m.lists.frame(), keys, nil, found, m.lists.find)
+	return frame.Find[K, V](m.made().frame(), keys, nil, found, m.made().find)
 }
 
 // ContainsOn does what Contains does, with slices on the device.
 func (m *BucketList[K, V]) ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error {
-	return frame.FindOn(m.lists.frame(), st, keys, device.Slice[V]{}, found, m.lists.find)
+	return frame.FindOn(m.made().frame(), st, keys, device.Slice[V]{}, found, m.made().find)
 }
 
 // Count writes how many values each key has. At low load, it reads one window for each key.
 func (m *BucketList[K, V]) Count(keys []K, counts []uint32) error {
-	return frame.CountValues(m.lists.frame(), keys, counts, m.lists.count)
+	return frame.CountValues(m.made().frame(), keys, counts, m.made().count)
 }
 
 // CountOn does what Count does, with slices on the device.
 func (m *BucketList[K, V]) CountOn(st *device.Stream, keys device.Slice[K], counts device.Slice[uint32]) error {
-	return frame.CountValuesOn(m.lists.frame(), st, keys, counts, m.lists.count)
+	return frame.CountValuesOn(m.made().frame(), st, keys, counts, m.made().count)
 }
 
 // FindAll returns all values of each key. Those of keys[i] are values[offsets[i]:offsets[i+1]], in the order of the
 // batches that brought them.
 func (m *BucketList[K, V]) FindAll(keys []K) (offsets []uint64, values []V, err error) {
-	return frame.FindValues[K, V](m.lists.frame(), keys, m.lists.findAll)
+	return frame.FindValues[K, V](m.made().frame(), keys, m.made().findAll)
 }
 
 // FindAllOn does what FindAll does, with slices on the device. It makes the slices that it returns, and the caller
 // frees them. It waits for the stream.
 func (m *BucketList[K, V]) FindAllOn(st *device.Stream, keys device.Slice[K]) (offsets device.Slice[uint64], values device.Slice[V], err error) {
-	return frame.FindValuesOn[K, V](m.lists.frame(), st, keys, m.lists.findAll)
+	return frame.FindValuesOn[K, V](m.made().frame(), st, keys, m.made().findAll)
 }
 
 // FindAllInto does what FindAllOn does, but writes to memory that the caller provides: see MultiMap.FindAllInto.
 func (m *BucketList[K, V]) FindAllInto(st *device.Stream, keys device.Slice[K], offsets device.Slice[uint64],
 	values func(n int) (device.Slice[V], error)) (int, error) {
-	return frame.FindValuesInto(m.lists.frame(), st, keys, offsets, values, m.lists.findAll)
+	return frame.FindValuesInto(m.made().frame(), st, keys, offsets, values, m.made().findAll)
 }
 
 // FindAllIn does what FindAllInto does, but with a slice for the values that the caller has made before: see
 // MultiMap.FindAllIn.
 func (m *BucketList[K, V]) FindAllIn(st *device.Stream, keys device.Slice[K], offsets device.Slice[uint64], values device.Slice[V]) (int, error) {
-	return frame.FindValuesIn(m.lists.frame(), st, keys, offsets, values, m.lists.findAll)
+	return frame.FindValuesIn(m.made().frame(), st, keys, offsets, values, m.made().findAll)
 }
 
 // FindPages does what FindAllOn does, for results larger than memory: see MultiMap.FindPages.
 func (m *BucketList[K, V]) FindPages(st *device.Stream, keys device.Slice[K], most int,
 	page func(first int, offsets device.Slice[uint64], values device.Slice[V]) error) error {
-	return frame.FindPages(m.lists.frame(), st, keys, most, page, m.lists.findAll)
+	return frame.FindPages(m.made().frame(), st, keys, most, page, m.made().findAll)
 }
 
 // FindAllOuter does what FindAll does, but gives a key without values one value, none, as an outer join wants. found[i]
 // tells whether key i has values; found may be nil. See table.OuterFinder. It costs as much as FindAll, and three
 // passes over the keys' counts. The first call compiles kernels.
 func (m *BucketList[K, V]) FindAllOuter(keys []K, none V, found []bool) (offsets []uint64, values []V, err error) {
-	return frame.FindOuter(m.lists.frame(), keys, none, found, m.lists.findAll)
+	return frame.FindOuter(m.made().frame(), keys, none, found, m.made().findAll)
 }
 
 // FindAllOuterOn does what FindAllOuter does, with slices on the device. It makes the slices that it returns, and the
 // caller frees them. It waits for the stream.
 func (m *BucketList[K, V]) FindAllOuterOn(st *device.Stream, keys device.Slice[K], none V, found device.Slice[bool]) (offsets device.Slice[uint64], values device.Slice[V], err error) {
-	return frame.FindOuterOn(m.lists.frame(), st, keys, none, found, m.lists.findAll)
+	return frame.FindOuterOn(m.made().frame(), st, keys, none, found, m.made().findAll)
 }
 
 // Delete removes all values of each key. deleted[i] tells whether position i removed any; deleted may be nil. Delete
 // returns how many pairs it removed. The places of their buckets are used again when the pool is laid anew.
 func (m *BucketList[K, V]) Delete(keys []K, deleted []bool) (int, error) {
-	return frame.DeletePairs(m.lists.frame(), keys, deleted, m.lists.erase, func(st *device.Stream) (uint64, error) {
-		_, err := m.lists.look(st)
-		return m.lists.counters.Seen.Removed, err
+	return frame.DeletePairs(m.made().frame(), keys, deleted, m.made().erase, func(st *device.Stream) (uint64, error) {
+		_, err := m.made().look(st)
+		return m.made().counters.Seen.Removed, err
 	})
 }
 
 // DeleteOn does what Delete does, with slices on the device.
 func (m *BucketList[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
-	return frame.DeleteOn(m.lists.frame(), st, keys, deleted, m.lists.erase)
+	return frame.DeleteOn(m.made().frame(), st, keys, deleted, m.made().erase)
 }
 
 // exportKeys writes each key once to new device memory. The caller is in Writing.
@@ -1150,12 +1143,12 @@ func exportKeys[K any](l *lists, st *device.Stream) (keys device.Slice[K], err e
 
 // Keys exports each key once, in no order.
 func (m *BucketList[K, V]) Keys() (keys []K, err error) {
-	err = m.lists.frame().Alone(nil, func(st *device.Stream) error {
-		k, err := exportKeys[K](m.lists, st)
+	err = m.made().frame().Alone(nil, func(st *device.Stream) error {
+		k, err := exportKeys[K](m.made(), st)
 		if err != nil {
 			return err
 		}
-		defer m.lists.frame().Free(k)
+		defer m.made().frame().Free(k)
 		keys, err = frame.Host(st, k)
 		return err
 	})
@@ -1164,7 +1157,7 @@ func (m *BucketList[K, V]) Keys() (keys []K, err error) {
 
 // All exports every pair, in no order. It needs memory for all keys and values on the device, beside the table.
 func (m *BucketList[K, V]) All() (keys []K, values []V, err error) {
-	l := m.lists
+	l := m.made()
 	err = l.frame().Alone(nil, func(st *device.Stream) error {
 		k, err := exportKeys[K](l, st)
 		if err != nil {
@@ -1220,17 +1213,17 @@ func (l *lists) exporter(st *device.Stream) (frame.Exporter, error) {
 
 // Chunks calls do with every pair, in chunks: see table.Map.
 func (m *BucketList[K, V]) Chunks(ctx context.Context, do func(keys []K, values []V) error) error {
-	return frame.Chunks(ctx, m.lists.frame(), m.lists.exporter, do)
+	return frame.Chunks(ctx, m.made().frame(), m.made().exporter, do)
 }
 
 // ForEach calls body for every pair whose key is one of the given keys: see Map.ForEach.
 func (m *BucketList[K, V]) ForEach(st *device.Stream, keys device.Slice[K], body string, args Args) error {
-	return frame.CallEach[K, V](m.lists.frame(), st, keys, body, args, m.lists.caller())
+	return frame.CallEach[K, V](m.made().frame(), st, keys, body, args, m.made().caller())
 }
 
 // ForAll calls body for every pair of the table: see Map.ForEach. In body, index is the slot of the key.
 func (m *BucketList[K, V]) ForAll(st *device.Stream, body string, args Args) error {
-	return frame.CallAll[K, V](m.lists.frame(), st, body, args, m.lists.caller())
+	return frame.CallAll[K, V](m.made().frame(), st, body, args, m.made().caller())
 }
 
 func (l *lists) caller() frame.Caller {
@@ -1248,14 +1241,15 @@ func (l *lists) caller() frame.Caller {
 // Program returns a program with a kernel of your own that works on this table. Its source, main, includes "config.h"
 // and "bucketlist.cuh". The kernel's parameters hold a Lists. See Map.Program.
 func (m *BucketList[K, V]) Program(name, main string) *device.Program {
-	return m.lists.program(name, main)
+	m.made().frame().MustBeMade()
+	return m.made().program(name, main)
 }
 
 // Use runs a kernel of yours in order with the table's own operations: see Map.Use. room is how many pairs the kernel
 // inserts at most. The table makes room for that many pairs, each with a key and a bucket of its own. If a key has many
 // values, λ may want more places than that.
 func (m *BucketList[K, V]) Use(st *device.Stream, room int, queue func(Lists) error) error {
-	l := m.lists
+	l := m.made()
 	return l.frame().Using(st, room, l.look, func(st *device.Stream) error {
 		if err := l.makeRoom(st, int64(room)); err != nil {
 			return err

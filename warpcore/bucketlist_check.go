@@ -11,7 +11,7 @@ import (
 
 // Check downloads the table and tests its invariants. It is slow: use it in tests, or if you suspect a fault.
 func (h *listHandle) Check() error {
-	l := h.lists
+	l := h.made()
 	return l.frame().Inspect(l.look, func() device.Slice[byte] { return l.keys.mem }, func(mem []byte) error {
 		if err := errors.Join(l.frame().Budget(l.bytes()), l.keys.checkImage(mem, l.keys.counters.Seen)); err != nil {
 			return err

@@ -23,22 +23,22 @@ type choosing struct {
 // InsertIf inserts the pairs whose when[i] is true: see table.Chooser. It costs as much as an Insert of those pairs,
 // and the whole batch is read. The first call of InsertIf, FindIf or ContainsIf compiles kernels.
 func (m *Map[K, V]) InsertIf(keys []K, values []V, when []bool) error {
-	return frame.InsertIf(&m.core.frame, keys, values, when, m.core.insertionIf())
+	return frame.InsertIf(&m.made().frame, keys, values, when, m.made().insertionIf())
 }
 
 // InsertIfOn does what InsertIf does, with slices on the device.
 func (m *Map[K, V]) InsertIfOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], when device.Slice[bool]) error {
-	return frame.InsertIfOn(&m.core.frame, st, keys, values, when, device.Slice[bool]{}, m.core.insertionIf())
+	return frame.InsertIfOn(&m.made().frame, st, keys, values, when, device.Slice[bool]{}, m.made().insertionIf())
 }
 
 // FindIf looks up the keys whose when[i] is true: see table.Chooser.
 func (m *Map[K, V]) FindIf(keys []K, when []bool, values []V, found []bool) error {
-	return frame.FindIf(&m.core.frame, keys, when, values, found, m.core.findIf)
+	return frame.FindIf(&m.made().frame, keys, when, values, found, m.made().findIf)
 }
 
 // FindIfOn does what FindIf does, with slices on the device.
 func (m *Map[K, V]) FindIfOn(st *device.Stream, keys device.Slice[K], when device.Slice[bool], values device.Slice[V], found device.Slice[bool]) error {
-	return frame.FindIfOn(&m.core.frame, st, keys, when, values, found, m.core.findIf)
+	return frame.FindIfOn(&m.made().frame, st, keys, when, values, found, m.made().findIf)
 }
 
 // ContainsIf tells for each key whose when[i] is true whether it is in: see table.Chooser.
@@ -53,22 +53,22 @@ func (m *Map[K, V]) ContainsIfOn(st *device.Stream, keys device.Slice[K], when, 
 
 // InsertIf inserts the keys whose when[i] is true: see table.KeyChooser.
 func (s *Set[K]) InsertIf(keys []K, when, added []bool) (int, error) {
-	return frame.InsertKeysIf(&s.core.frame, keys, when, added, s.core.insertionIf())
+	return frame.InsertKeysIf(&s.made().frame, keys, when, added, s.made().insertionIf())
 }
 
 // InsertIfOn does what InsertIf does, with slices on the device.
 func (s *Set[K]) InsertIfOn(st *device.Stream, keys device.Slice[K], when, added device.Slice[bool]) error {
-	return frame.InsertIfOn(&s.core.frame, st, keys, frame.NoValues(), when, added, s.core.insertionIf())
+	return frame.InsertIfOn(&s.made().frame, st, keys, frame.NoValues(), when, added, s.made().insertionIf())
 }
 
 // ContainsIf tells for each key whose when[i] is true whether it is in: see table.KeyChooser.
 func (s *Set[K]) ContainsIf(keys []K, when, found []bool) error {
-	return frame.FindIf[K, byte](&s.core.frame, keys, when, nil, found, s.core.findIf)
+	return frame.FindIf[K, byte](&s.made().frame, keys, when, nil, found, s.made().findIf)
 }
 
 // ContainsIfOn does what ContainsIf does, with slices on the device.
 func (s *Set[K]) ContainsIfOn(st *device.Stream, keys device.Slice[K], when, found device.Slice[bool]) error {
-	return frame.FindIfOn(&s.core.frame, st, keys, when, device.Slice[byte]{}, found, s.core.findIf)
+	return frame.FindIfOn(&s.made().frame, st, keys, when, device.Slice[byte]{}, found, s.made().findIf)
 }
 
 func (c *core) insertionIf() frame.Insertion {

@@ -105,6 +105,12 @@ type core struct {
 // method that it embeds, in each package that uses it.
 type handle struct{ core *core }
 
+// made is the table, or one whose operations are errors, if no constructor has made it.
+func (h *handle) made() *core { return frame.Or(h.core, unmade) }
+
+var unmade = frame.Unmade(func(c *core) *frame.Frame { return &c.frame }, family,
+	"a table that New, NewSet, NewCounter, NewMultiMap or NewMultiBucket has not made")
+
 // combining is what is known of the keys of batches whose values are combined: see repeats.
 type combining struct {
 	repeated       bool
@@ -1113,7 +1119,7 @@ func (c *core) moveSlots(st *device.Stream, old *memory) (err error) {
 // and the new table at once. Errors: table.ErrMaxBytes; *device.OutOfMemoryError. After an error the table is
 // unchanged.
 func (h *handle) Grow(n int) error {
-	c := h.core
+	c := h.made()
 	return c.frame.GrowTo(n, c.look, func(st *device.Stream, _ int64) error {
 		slots := int64(n) - c.pairs() + c.live()
 		windows, side := max(int64(c.t.Main.Windows), c.windowsForPairs(slots)), int64(c.t.Side.Windows)
@@ -1161,11 +1167,11 @@ func (c *core) search(st *device.Stream, k device.Kernel[findParams], b frame.Ro
 func (*handle) Family() table.Family { return family }
 
 // Len counts the pairs, or the keys of a Set or a Counter. It waits for what is queued.
-func (h *handle) Len() (int, error) { return h.core.frame.Count(h.core.look) }
+func (h *handle) Len() (int, error) { return h.made().frame.Count(h.made().look) }
 
 // Clear removes all pairs or keys, and keeps the capacity. It queues its work and returns.
 func (h *handle) Clear() error {
-	c := h.core
+	c := h.made()
 	return c.frame.Writing(nil, func(st *device.Stream) error {
 		c.filled, c.foreign, c.touched = 0, false, false
 		return errors.Join(c.mem.Fill(st, 0xff), c.counters.Clear(st))
@@ -1204,7 +1210,7 @@ func (c *core) exporter(st *device.Stream) (frame.Exporter, error) {
 
 // Stats measures the table, of whatever kind. It walks from the first window of every key to its slot.
 func (h *handle) Stats() (table.Stats, error) {
-	c := h.core
+	c := h.made()
 	var longs int64
 	s, err := c.frame.Measure(c.look, func(st *device.Stream, histogram uint64) error {
 		return c.kernel.probes.Launch(st, c.grid(c.slots()), &slotsParams{Table: c.t, Histogram: histogram})
@@ -1218,13 +1224,13 @@ func (h *handle) Stats() (table.Stats, error) {
 }
 
 // Close frees the table's memory. A second call does nothing.
-func (h *handle) Close() error { return h.core.frame.Close() }
+func (h *handle) Close() error { return h.made().frame.Close() }
 
 func (c *core) free() error { return c.memory.free(&c.frame) }
 
 // Check downloads the table and tests its invariants. It is slow: use it in tests, or if you suspect a fault.
 func (h *handle) Check() error {
-	c := h.core
+	c := h.made()
 	return c.frame.Inspect(c.look, func() device.Slice[byte] { return c.mem }, func(mem []byte) error {
 		err := errors.Join(c.frame.Budget(int64(len(mem))), c.checkImage(mem, c.counters.Seen))
 		if err == nil && c.cfg.bucket > 0 {

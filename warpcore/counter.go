@@ -55,14 +55,14 @@ func NewCounter[K any, C uint32 | uint64](d *device.Device, o CounterOptions) (*
 
 // counting takes a batch in, and notes counts that are too large.
 func (c *Counter[K, C]) counting(over *bool) frame.Insertion {
-	x := c.core.updating(c.header)
+	x := c.made().updating(c.header)
 	put := x.Put
 	x.Put = func(st *device.Stream, b frame.Rows) (refused []int, why, err error) {
-		c.core.over = false
-		err = b.InPieces(mostCounted, c.core.cfg.keyBytes, c.core.cfg.valueBytes, func(piece frame.Rows) error {
+		c.made().over = false
+		err = b.InPieces(mostCounted, c.made().cfg.keyBytes, c.made().cfg.valueBytes, func(piece frame.Rows) error {
 			lost, w, err := put(st, piece)
 			for _, i := range lost {
-				refused = append(refused, i+int((piece.Keys-b.Keys)/uint64(c.core.cfg.keyBytes)))
+				refused = append(refused, i+int((piece.Keys-b.Keys)/uint64(c.made().cfg.keyBytes)))
 			}
 			if w != nil {
 				why = w
@@ -72,11 +72,11 @@ func (c *Counter[K, C]) counting(over *bool) frame.Insertion {
 		if err != nil {
 			return nil, nil, err
 		}
-		if _, err := c.core.look(st); err != nil || !c.core.over {
+		if _, err := c.made().look(st); err != nil || !c.made().over {
 			return refused, why, err
 		}
 		*over = true
-		return refused, why, c.core.reset(st)
+		return refused, why, c.made().reset(st)
 	}
 	return x
 }
@@ -94,7 +94,7 @@ func (c *Counter[K, C]) told(err error, over bool) error {
 func (c *Counter[K, C]) Add(keys []K) error {
 	var over bool
 	x := c.counting(&over)
-	err := frame.InsertColumns(&c.core.frame, frame.In(keys), []frame.Column{frame.In(keys)}, func(st *device.Stream, n int64, addr []uint64) ([]int, error, error) {
+	err := frame.InsertColumns(&c.made().frame, frame.In(keys), []frame.Column{frame.In(keys)}, func(st *device.Stream, n int64, addr []uint64) ([]int, error, error) {
 		return x.Put(st, frame.Rows{Keys: addr[0], N: n})
 	}, x)
 	return c.told(err, over)
@@ -103,7 +103,7 @@ func (c *Counter[K, C]) Add(keys []K) error {
 // AddOn does what Add does, with slices on the device. It waits for the stream, to know of counts that are too large.
 func (c *Counter[K, C]) AddOn(st *device.Stream, keys device.Slice[K]) error {
 	var over bool
-	err := frame.InsertOn(&c.core.frame, st, keys, frame.NoValues(), device.Slice[bool]{}, c.counting(&over))
+	err := frame.InsertOn(&c.made().frame, st, keys, frame.NoValues(), device.Slice[bool]{}, c.counting(&over))
 	return c.told(err, over)
 }
 
@@ -114,14 +114,14 @@ func (c *Counter[K, C]) AddCounts(keys []K, counts []C) error {
 		return err
 	}
 	var over bool
-	err := frame.Insert(&c.core.frame, keys, counts, c.counting(&over))
+	err := frame.Insert(&c.made().frame, keys, counts, c.counting(&over))
 	return c.told(err, over)
 }
 
 // AddCountsOn does what AddCounts does, with slices on the device. It waits for the stream, as AddOn does.
 func (c *Counter[K, C]) AddCountsOn(st *device.Stream, keys device.Slice[K], counts device.Slice[C]) error {
 	var over bool
-	err := frame.InsertOn(&c.core.frame, st, keys, counts, device.Slice[bool]{}, c.counting(&over))
+	err := frame.InsertOn(&c.made().frame, st, keys, counts, device.Slice[bool]{}, c.counting(&over))
 	return c.told(err, over)
 }
 
@@ -130,29 +130,29 @@ func (c *Counter[K, C]) Find(keys []K, counts []C, found []bool) error {
 	if err := family.CheckNamed("counts found", len(keys), frame.OptionalLen(counts), frame.OptionalLen(found)); err != nil {
 		return err
 	}
-	return frame.Find(&c.core.frame, keys, counts, found, c.core.find)
+	return frame.Find(&c.made().frame, keys, counts, found, c.made().find)
 }
 
 // FindOn does what Find does, with slices on the device.
 func (c *Counter[K, C]) FindOn(st *device.Stream, keys device.Slice[K], counts device.Slice[C], found device.Slice[bool]) error {
-	return frame.FindOn(&c.core.frame, st, keys, counts, found, c.core.find)
+	return frame.FindOn(&c.made().frame, st, keys, counts, found, c.made().find)
 }
 
 // All exports every key and its count, in no order.
 func (c *Counter[K, C]) All() ([]K, []C, error) {
-	return frame.All[K, C](&c.core.frame, false, c.core.exporter)
+	return frame.All[K, C](&c.made().frame, false, c.made().exporter)
 }
 
 // Chunks calls do with every key and its count, in chunks: see table.Map.
 func (c *Counter[K, C]) Chunks(ctx context.Context, do func(keys []K, counts []C) error) error {
-	return frame.Chunks(ctx, &c.core.frame, c.core.exporter, do)
+	return frame.Chunks(ctx, &c.made().frame, c.made().exporter, do)
 }
 
 // overCounts runs do, which launches kernels over all slots, with the lock held; live is the number of keys.
 func (c *Counter[K, C]) overCounts(do func(st *device.Stream, live int64) error) error {
-	return c.core.frame.Alone(nil, func(st *device.Stream) error {
+	return c.made().frame.Alone(nil, func(st *device.Stream) error {
 		if c.counts.number == (device.Kernel[countsParams]{}) {
-			m, err := c.core.frame.Device.CompileApart(c.core.updateProgram(c.header))
+			m, err := c.made().frame.Device.CompileApart(c.made().updateProgram(c.header))
 			if err != nil {
 				return err
 			}
@@ -161,7 +161,7 @@ func (c *Counter[K, C]) overCounts(do func(st *device.Stream, live int64) error)
 				return err
 			}
 		}
-		live, err := c.core.look(st)
+		live, err := c.made().look(st)
 		if err != nil {
 			return err
 		}
@@ -171,15 +171,15 @@ func (c *Counter[K, C]) overCounts(do func(st *device.Stream, live int64) error)
 
 // among runs a kernel over all slots that counts in Counters.Exported, and gives what it counted.
 func (c *Counter[K, C]) among(st *device.Stream, k device.Kernel[countsParams], p countsParams) (int64, error) {
-	p.Table = c.core.t
+	p.Table = c.made().t
 	if err := frame.InTurn(
-		func() error { return c.core.reset(st) },
-		func() error { return k.Launch(st, c.core.grid(c.core.slots()), &p) },
+		func() error { return c.made().reset(st) },
+		func() error { return k.Launch(st, c.made().grid(c.made().slots()), &p) },
 	); err != nil {
 		return 0, err
 	}
-	_, err := c.core.look(st)
-	return int64(c.core.counters.Seen.Exported), err
+	_, err := c.made().look(st)
+	return int64(c.made().counters.Seen.Exported), err
 }
 
 // Top returns the n keys that came most often, the most frequent first, or all keys if there are fewer: see
@@ -207,16 +207,16 @@ func (c *Counter[K, C]) Top(n int) (keys []K, counts []C, err error) {
 				under = mid + 1
 			}
 		}
-		k, err := frame.Make[K](&c.core.frame, want)
+		k, err := frame.Make[K](&c.made().frame, want)
 		if err != nil {
 			return err
 		}
-		defer c.core.frame.Free(k)
-		v, err := frame.Make[C](&c.core.frame, want)
+		defer c.made().frame.Free(k)
+		v, err := frame.Make[C](&c.made().frame, want)
 		if err != nil {
 			return err
 		}
-		defer c.core.frame.Free(v)
+		defer c.made().frame.Free(v)
 		p := countsParams{Least: under + 1, Most: all, Keys: k.Addr(), Values: v.Addr(), Limit: uint64(want)}
 		n := int64(0)
 		if under < all {
@@ -226,15 +226,15 @@ func (c *Counter[K, C]) Top(n int) (keys []K, counts []C, err error) {
 		}
 		if n < want {
 			p.Least, p.Most, p.Limit = under, under, uint64(want-n)
-			p.Keys += uint64(n) * uint64(c.core.cfg.keyBytes)
-			p.Values += uint64(n) * uint64(c.core.cfg.valueBytes)
+			p.Keys += uint64(n) * uint64(c.made().cfg.keyBytes)
+			p.Values += uint64(n) * uint64(c.made().cfg.valueBytes)
 			more, err := c.among(st, c.counts.export, p)
 			if err != nil {
 				return err
 			}
 			n += min(more, want-n)
 		}
-		if err := c.core.frame.Family.Exported(n, want); err != nil {
+		if err := c.made().frame.Family.Exported(n, want); err != nil {
 			return err
 		}
 		if keys, err = frame.Host(st, k); err == nil {
@@ -265,8 +265,8 @@ func (c *Counter[K, C]) Histogram(bins int) (n []uint64, err error) {
 		return nil, fmt.Errorf("warpcore: a histogram of %d bins (want 1 to 2³¹)", bins)
 	}
 	err = c.overCounts(func(st *device.Stream, _ int64) error {
-		n, err = c.core.frame.Histogram(st, bins, func(addr uint64) error {
-			return c.counts.histogram.Launch(st, c.core.grid(c.core.slots()), &countsParams{Table: c.core.t, Histogram: addr, Bins: uint64(bins)})
+		n, err = c.made().frame.Histogram(st, bins, func(addr uint64) error {
+			return c.counts.histogram.Launch(st, c.made().grid(c.made().slots()), &countsParams{Table: c.made().t, Histogram: addr, Bins: uint64(bins)})
 		})
 		return err
 	})

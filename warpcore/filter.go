@@ -81,18 +81,10 @@ type filter struct {
 type filterHandle struct{ filter *filter }
 
 // made is the filter, or one whose operations are errors, if NewFilter has not made it.
-func (h *filterHandle) made() *filter {
-	if h.filter == nil {
-		return unmadeFilter
-	}
-	return h.filter
-}
+func (h *filterHandle) made() *filter { return frame.Or(h.filter, unmadeFilter) }
 
-var unmadeFilter = func() *filter {
-	f := &filter{}
-	f.frame.Unmade(family, "a Filter that NewFilter has not made")
-	return f
-}()
+var unmadeFilter = frame.Unmade(func(f *filter) *frame.Frame { return &f.frame }, family,
+	"a Filter that NewFilter has not made")
 
 // NewFilter makes an empty filter on the device, for Capacity keys or with Bytes of memory: see FilterOptions.
 //

@@ -27,42 +27,42 @@ type Args = table.Args
 //
 // Errors: *device.CompileError with the compiler's words; arguments of other types. Cost: compiling a body once.
 func (m *Map[K, V]) ForEach(st *device.Stream, keys device.Slice[K], body string, args Args) error {
-	return frame.CallEach[K, V](&m.core.frame, st, keys, body, args, m.core.caller())
+	return frame.CallEach[K, V](&m.made().frame, st, keys, body, args, m.made().caller())
 }
 
 // ForAll calls body for every pair of the table: see ForEach. In body, index is the slot.
 func (m *Map[K, V]) ForAll(st *device.Stream, body string, args Args) error {
-	return frame.CallAll[K, V](&m.core.frame, st, body, args, m.core.caller())
+	return frame.CallAll[K, V](&m.made().frame, st, body, args, m.made().caller())
 }
 
 // ForEach calls body for every pair whose key is one of the given keys: see Map.ForEach.
 func (m *MultiMap[K, V]) ForEach(st *device.Stream, keys device.Slice[K], body string, args Args) error {
-	return frame.CallEach[K, V](&m.core.frame, st, keys, body, args, m.core.caller())
+	return frame.CallEach[K, V](&m.made().frame, st, keys, body, args, m.made().caller())
 }
 
 // ForAll calls body for every pair of the table: see Map.ForEach. In body, index is the slot.
 func (m *MultiMap[K, V]) ForAll(st *device.Stream, body string, args Args) error {
-	return frame.CallAll[K, V](&m.core.frame, st, body, args, m.core.caller())
+	return frame.CallAll[K, V](&m.made().frame, st, body, args, m.made().caller())
 }
 
 // ForEach calls body for each given key that is in the set: see Map.ForEach. The body for a set sees no value.
 func (s *Set[K]) ForEach(st *device.Stream, keys device.Slice[K], body string, args Args) error {
-	return frame.CallEach[K, frame.NoValue](&s.core.frame, st, keys, body, args, s.core.caller())
+	return frame.CallEach[K, frame.NoValue](&s.made().frame, st, keys, body, args, s.made().caller())
 }
 
 // ForAll calls body for every key of the set: see ForEach. In body, index is the slot.
 func (s *Set[K]) ForAll(st *device.Stream, body string, args Args) error {
-	return frame.CallAll[K, frame.NoValue](&s.core.frame, st, body, args, s.core.caller())
+	return frame.CallAll[K, frame.NoValue](&s.made().frame, st, body, args, s.made().caller())
 }
 
 // ForEach calls body for each given key that is in: see Map.ForEach. In body, value is the count of the key.
 func (c *Counter[K, C]) ForEach(st *device.Stream, keys device.Slice[K], body string, args Args) error {
-	return frame.CallEach[K, C](&c.core.frame, st, keys, body, args, c.core.caller())
+	return frame.CallEach[K, C](&c.made().frame, st, keys, body, args, c.made().caller())
 }
 
 // ForAll calls body for every key and its count: see ForEach. In body, index is the slot.
 func (c *Counter[K, C]) ForAll(st *device.Stream, body string, args Args) error {
-	return frame.CallAll[K, C](&c.core.frame, st, body, args, c.core.caller())
+	return frame.CallAll[K, C](&c.made().frame, st, body, args, c.made().caller())
 }
 
 func (c *core) caller() frame.Caller {
@@ -87,7 +87,10 @@ func (c *core) callbackParams(keys, n uint64, words [frame.MaxArgs]uint64) any {
 //	    tile<4> g;
 //	    …warpcore::find<config>(p.table, g, key, value)…
 //	}
-func (m *Map[K, V]) Program(name, main string) *device.Program { return m.core.program(name, main) }
+func (m *Map[K, V]) Program(name, main string) *device.Program {
+	m.made().frame.MustBeMade()
+	return m.made().program(name, main)
+}
 
 // Use runs a kernel of yours in order with the table's own operations. It calls queue with the table as kernels take
 // it, and queue puts work on the stream. queue must not call the table's methods, because they wait for queue. The
@@ -100,17 +103,18 @@ func (m *Map[K, V]) Program(name, main string) *device.Program { return m.core.p
 // slots of their own: a kernel that erases one of these keys and inserts it again may get FULL for it, though there is
 // room for other keys.
 func (m *Map[K, V]) Use(st *device.Stream, room int, queue func(Table) error) error {
-	return m.core.use(st, room, queue)
+	return m.made().use(st, room, queue)
 }
 
 // Program returns a program with a kernel of your own: see Map.Program.
 func (m *MultiMap[K, V]) Program(name, main string) *device.Program {
-	return m.core.program(name, main)
+	m.made().frame.MustBeMade()
+	return m.made().program(name, main)
 }
 
 // Use runs a kernel of yours in order with the table's own operations: see Map.Use.
 func (m *MultiMap[K, V]) Use(st *device.Stream, room int, queue func(Table) error) error {
-	return m.core.use(st, room, queue)
+	return m.made().use(st, room, queue)
 }
 
 func (c *core) use(st *device.Stream, room int, queue func(Table) error) error {

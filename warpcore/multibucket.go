@@ -126,7 +126,7 @@ func (c *core) ahead(st *device.Stream, b frame.Rows) (sure bool, limit uint64, 
 // Density is the paper's storage density ρ (§IV-C): the bytes of all keys, each counted once, and of all values,
 // divided by the bytes of the table. Density walks from every slot to the first slot of its key.
 func (m *MultiBucket[K, V]) Density() (density float64, err error) {
-	c := m.core
+	c := m.made()
 	err = c.frame.Alone(nil, func(st *device.Stream) error {
 		pairs, err := c.look(st)
 		if err != nil {

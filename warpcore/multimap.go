@@ -31,34 +31,34 @@ func NewMultiMap[K, V any](d *device.Device, o Options) (*MultiMap[K, V], error)
 // Insert adds n pairs, even if the table or the batch holds equal ones. The table grows if it must. If it may not,
 // *table.FullError names exactly the positions that are not in.
 func (m *MultiMap[K, V]) Insert(keys []K, values []V) error {
-	return frame.Insert(&m.core.frame, keys, values, m.core.insertion(m.core.kernel.insertMulti))
+	return frame.Insert(&m.made().frame, keys, values, m.made().insertion(m.made().kernel.insertMulti))
 }
 
 // InsertOn does what Insert does, with slices on the device. It waits for the stream, to know that every pair found its
 // slot.
 func (m *MultiMap[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
-	return frame.InsertOn(&m.core.frame, st, keys, values, device.Slice[bool]{}, m.core.insertion(m.core.kernel.insertMulti))
+	return frame.InsertOn(&m.made().frame, st, keys, values, device.Slice[bool]{}, m.made().insertion(m.made().kernel.insertMulti))
 }
 
 // Contains tells for each key whether it has a value.
 func (m *MultiMap[K, V]) Contains(keys []K, found []bool) error {
-	return frame.Find[K, V](&m.core.frame, keys, nil, found, m.core.find)
+	return frame.Find[K, V](&m.made().frame, keys, nil, found, m.made().find)
 }
 
 // ContainsOn does what Contains does, with slices on the device.
 func (m *MultiMap[K, V]) ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error {
-	return frame.FindOn(&m.core.frame, st, keys, device.Slice[V]{}, found, m.core.find)
+	return frame.FindOn(&m.made().frame, st, keys, device.Slice[V]{}, found, m.made().find)
 }
 
 // Count writes how many values each key has, or 2³²-1 if there are more.
 func (m *MultiMap[K, V]) Count(keys []K, counts []uint32) error {
-	return frame.CountValues(&m.core.frame, keys, counts, m.core.count)
+	return frame.CountValues(&m.made().frame, keys, counts, m.made().count)
 }
 
 // CountOn does what Count does, with slices on the device. In a table of a thousand windows or more it may wait for the
 // stream, to see whether chains are long.
 func (m *MultiMap[K, V]) CountOn(st *device.Stream, keys device.Slice[K], counts device.Slice[uint32]) error {
-	return frame.CountValuesOn(&m.core.frame, st, keys, counts, m.core.count)
+	return frame.CountValuesOn(&m.made().frame, st, keys, counts, m.made().count)
 }
 
 func (c *core) lookErased(st *device.Stream) (uint64, error) {
@@ -71,13 +71,13 @@ func (c *core) lookErased(st *device.Stream) (uint64, error) {
 
 // FindAll returns all values of each key. Those of keys[i] are values[offsets[i]:offsets[i+1]], in no order.
 func (m *MultiMap[K, V]) FindAll(keys []K) (offsets []uint64, values []V, err error) {
-	return frame.FindValues[K, V](&m.core.frame, keys, m.core.findAll)
+	return frame.FindValues[K, V](&m.made().frame, keys, m.made().findAll)
 }
 
 // FindAllOn does what FindAll does, with slices on the device. It makes the slices that it returns, and the caller
 // frees them. It waits for the stream.
 func (m *MultiMap[K, V]) FindAllOn(st *device.Stream, keys device.Slice[K]) (offsets device.Slice[uint64], values device.Slice[V], err error) {
-	return frame.FindValuesOn[K, V](&m.core.frame, st, keys, m.core.findAll)
+	return frame.FindValuesOn[K, V](&m.made().frame, st, keys, m.made().findAll)
 }
 
 // FindAllInto does what FindAllOn does, but writes to memory that the caller provides. offsets has one element more
@@ -86,7 +86,7 @@ func (m *MultiMap[K, V]) FindAllOn(st *device.Stream, keys device.Slice[K]) (off
 // counting pass, a prefix sum and a filling pass (paper, §IV-B4). The filling pass reads the table again only for keys
 // with several values.
 func (m *MultiMap[K, V]) FindAllInto(st *device.Stream, keys device.Slice[K], offsets device.Slice[uint64], values func(n int) (device.Slice[V], error)) (int, error) {
-	return frame.FindValuesInto(&m.core.frame, st, keys, offsets, values, m.core.findAll)
+	return frame.FindValuesInto(&m.made().frame, st, keys, offsets, values, m.made().findAll)
 }
 
 // FindAllIn does what FindAllInto does, but with a slice for the values that the caller has made before. It returns the
@@ -94,7 +94,7 @@ func (m *MultiMap[K, V]) FindAllInto(st *device.Stream, keys device.Slice[K], of
 // tells how many there are. The two offsets of a key without values are equal: so an outer join sees which rows have no
 // partner.
 func (m *MultiMap[K, V]) FindAllIn(st *device.Stream, keys device.Slice[K], offsets device.Slice[uint64], values device.Slice[V]) (int, error) {
-	return frame.FindValuesIn(&m.core.frame, st, keys, offsets, values, m.core.findAll)
+	return frame.FindValuesIn(&m.made().frame, st, keys, offsets, values, m.made().findAll)
 }
 
 // FindPages does what FindAllOn does, for results larger than memory. It calls page for some keys after the others,
@@ -108,36 +108,36 @@ func (m *MultiMap[K, V]) FindAllIn(st *device.Stream, keys device.Slice[K], offs
 // counting pass for each page that was tried with too many keys.
 func (m *MultiMap[K, V]) FindPages(st *device.Stream, keys device.Slice[K], most int,
 	page func(first int, offsets device.Slice[uint64], values device.Slice[V]) error) error {
-	return frame.FindPages(&m.core.frame, st, keys, most, page, m.core.findAll)
+	return frame.FindPages(&m.made().frame, st, keys, most, page, m.made().findAll)
 }
 
 // FindAllOuter does what FindAll does, but gives a key without values one value, none, as an outer join wants. found[i]
 // tells whether key i has values; found may be nil. See table.OuterFinder. It costs as much as FindAll, and three
 // passes over the keys' counts. The first call compiles kernels.
 func (m *MultiMap[K, V]) FindAllOuter(keys []K, none V, found []bool) (offsets []uint64, values []V, err error) {
-	return frame.FindOuter(&m.core.frame, keys, none, found, m.core.findAll)
+	return frame.FindOuter(&m.made().frame, keys, none, found, m.made().findAll)
 }
 
 // FindAllOuterOn does what FindAllOuter does, with slices on the device. It makes the slices that it returns, and the
 // caller frees them. It waits for the stream.
 func (m *MultiMap[K, V]) FindAllOuterOn(st *device.Stream, keys device.Slice[K], none V, found device.Slice[bool]) (offsets device.Slice[uint64], values device.Slice[V], err error) {
-	return frame.FindOuterOn(&m.core.frame, st, keys, none, found, m.core.findAll)
+	return frame.FindOuterOn(&m.made().frame, st, keys, none, found, m.made().findAll)
 }
 
 // Delete removes all values of each key. deleted[i] tells whether position i removed any; deleted may be nil. Delete
 // returns how many pairs it removed.
 func (m *MultiMap[K, V]) Delete(keys []K, deleted []bool) (int, error) {
-	return frame.DeletePairs(&m.core.frame, keys, deleted, m.core.erase, m.core.lookErased)
+	return frame.DeletePairs(&m.made().frame, keys, deleted, m.made().erase, m.made().lookErased)
 }
 
 // DeleteOn does what Delete does, with slices on the device. It may wait for the stream, as CountOn does.
 func (m *MultiMap[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
-	return frame.DeleteOn(&m.core.frame, st, keys, deleted, m.core.erase)
+	return frame.DeleteOn(&m.made().frame, st, keys, deleted, m.made().erase)
 }
 
 // Keys exports each key once, in no order.
 func (m *MultiMap[K, V]) Keys() (keys []K, err error) {
-	c := m.core
+	c := m.made()
 	err = c.frame.Alone(nil, func(st *device.Stream) error {
 		if _, err := c.look(st); err != nil {
 			return err
@@ -159,10 +159,10 @@ func (m *MultiMap[K, V]) Keys() (keys []K, err error) {
 
 // All exports every pair, in no order.
 func (m *MultiMap[K, V]) All() ([]K, []V, error) {
-	return frame.All[K, V](&m.core.frame, false, m.core.exporter)
+	return frame.All[K, V](&m.made().frame, false, m.made().exporter)
 }
 
 // Chunks calls do with every pair, in chunks: see table.Map.
 func (m *MultiMap[K, V]) Chunks(ctx context.Context, do func(keys []K, values []V) error) error {
-	return frame.Chunks(ctx, &m.core.frame, m.core.exporter, do)
+	return frame.Chunks(ctx, &m.made().frame, m.made().exporter, do)
 }

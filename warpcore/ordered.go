@@ -12,18 +12,18 @@ func _[K, V any](m *Map[K, V]) table.Orderer[K, V] { return m }
 // Ordering tells how the table would bring a batch of n rows in order: see table.Orderer. Tables whose hash function is
 // not Murmur's do that themselves.
 func (m *Map[K, V]) Ordering(n int) (o table.Ordering) {
-	if m.core.cfg.hash != kernel.HashMurmur {
+	if m.core == nil || m.core.cfg.hash != kernel.HashMurmur {
 		return o
 	}
-	m.core.frame.Guard(func() {
-		o = table.Ordering{Regions: int(m.core.regions.Count(int64(n), int64(m.core.mem.Len()))), Seed: m.core.t.Seed}
+	m.made().frame.Guard(func() {
+		o = table.Ordering{Regions: int(m.made().regions.Count(int64(n), int64(m.made().mem.Len()))), Seed: m.made().t.Seed}
 	})
 	return o
 }
 
 // FindOrderedOn does what FindOn does, for rows that are already in the order of regions: see table.Orderer.
 func (m *Map[K, V]) FindOrderedOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], found device.Slice[bool]) error {
-	return frame.FindOn(&m.core.frame, st, keys, values, found, m.core.findOrdered)
+	return frame.FindOn(&m.made().frame, st, keys, values, found, m.made().findOrdered)
 }
 
 func (c *core) findOrdered(st *device.Stream, b frame.Rows) error {
@@ -33,11 +33,11 @@ func (c *core) findOrdered(st *device.Stream, b frame.Rows) error {
 
 // InsertOrderedOn does what InsertOn does, for rows that are already in the order of regions: see table.Orderer.
 func (m *Map[K, V]) InsertOrderedOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
-	x := m.core.insertion(m.core.kernel.insert)
+	x := m.made().insertion(m.made().kernel.insert)
 	put := x.Put
 	x.Put = func(st *device.Stream, b frame.Rows) (refused []int, why, err error) {
 		b.Ordered = true
 		return put(st, b)
 	}
-	return frame.InsertOn(&m.core.frame, st, keys, values, device.Slice[bool]{}, x)
+	return frame.InsertOn(&m.made().frame, st, keys, values, device.Slice[bool]{}, x)
 }

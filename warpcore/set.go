@@ -31,44 +31,44 @@ func NewSet[K any](d *device.Device, o Options) (*Set[K], error) {
 // 32-byte sector. The keys go in as they come, to count which are new: then a table larger than the device's L2 cache
 // is written to at random.
 func (s *Set[K]) Insert(keys []K, added []bool) (int, error) {
-	return frame.InsertKeys(&s.core.frame, keys, added, s.core.insertion(s.core.kernel.insertNew))
+	return frame.InsertKeys(&s.made().frame, keys, added, s.made().insertion(s.made().kernel.insertNew))
 }
 
 // InsertOn does what Insert does, with slices on the device: see table.Set. Without added, a large batch is first
 // brought in the order of the table's regions: see "Large batches" in the package's comment.
 func (s *Set[K]) InsertOn(st *device.Stream, keys device.Slice[K], added device.Slice[bool]) error {
-	return frame.InsertOn(&s.core.frame, st, keys, frame.NoValues(), added, s.core.insertion(s.core.kernel.insertNew))
+	return frame.InsertOn(&s.made().frame, st, keys, frame.NoValues(), added, s.made().insertion(s.made().kernel.insertNew))
 }
 
 // Contains tells for each key whether it is in. At low load, it reads one window for each key.
 func (s *Set[K]) Contains(keys []K, found []bool) error {
-	return frame.Find[K, byte](&s.core.frame, keys, nil, found, s.core.find)
+	return frame.Find[K, byte](&s.made().frame, keys, nil, found, s.made().find)
 }
 
 // ContainsOn does what Contains does, with slices on the device.
 func (s *Set[K]) ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error {
-	return frame.FindOn(&s.core.frame, st, keys, device.Slice[byte]{}, found, s.core.find)
+	return frame.FindOn(&s.made().frame, st, keys, device.Slice[byte]{}, found, s.made().find)
 }
 
 // Delete removes keys: see table.Set. Their slots become tombstones, which later inserts use again.
 func (s *Set[K]) Delete(keys []K, deleted []bool) (int, error) {
-	return frame.Delete(&s.core.frame, keys, deleted, s.core.erase)
+	return frame.Delete(&s.made().frame, keys, deleted, s.made().erase)
 }
 
 // DeleteOn does what Delete does, with slices on the device.
 func (s *Set[K]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
-	return frame.DeleteOn(&s.core.frame, st, keys, deleted, s.core.erase)
+	return frame.DeleteOn(&s.made().frame, st, keys, deleted, s.made().erase)
 }
 
 // All exports every key, in no order.
 func (s *Set[K]) All() ([]K, error) {
-	keys, _, err := frame.All[K, byte](&s.core.frame, true, s.core.exporter)
+	keys, _, err := frame.All[K, byte](&s.made().frame, true, s.made().exporter)
 	return keys, err
 }
 
 // Chunks calls do with every key, in chunks: see table.Set.
 func (s *Set[K]) Chunks(ctx context.Context, do func(keys []K) error) error {
-	return frame.KeyChunks(ctx, &s.core.frame, s.core.exporter, do)
+	return frame.KeyChunks(ctx, &s.made().frame, s.made().exporter, do)
 }
 
 // Union puts in all keys of another set. The sets may differ in their options, but not in their device. Union waits.
@@ -80,8 +80,8 @@ func (s *Set[K]) Union(other *Set[K]) error {
 	return s.beside(other, func(x *exchange) error {
 		var lost int
 		var why error
-		err := x.pieces(other.core, func(b frame.Rows) error {
-			refused, w, err := s.core.insert(x.st, s.core.kernel.insertNew, b)
+		err := x.pieces(other.made(), func(b frame.Rows) error {
+			refused, w, err := s.made().insert(x.st, s.made().kernel.insertNew, b)
 			if lost += len(refused); w != nil {
 				why = w
 			}
@@ -98,33 +98,33 @@ func (s *Set[K]) Union(other *Set[K]) error {
 // in the other set, and deletes.
 func (s *Set[K]) Intersect(other *Set[K]) error {
 	return s.beside(other, func(x *exchange) error {
-		return x.pieces(s.core, func(b frame.Rows) error {
+		return x.pieces(s.made(), func(b frame.Rows) error {
 			b.Flags = x.found.Addr()
-			if err := other.core.find(x.st, b); err != nil {
+			if err := other.made().find(x.st, b); err != nil {
 				return err
 			}
-			p := selectParams{Table: s.core.t, Keys: b.Keys, Found: b.Flags, N: uint64(b.N), Out: x.left.Addr()}
+			p := selectParams{Table: s.made().t, Keys: b.Keys, Found: b.Flags, N: uint64(b.N), Out: x.left.Addr()}
 			if err := frame.InTurn(
-				func() error { return s.core.reset(x.st) },
-				func() error { return s.core.kernel.absent.Launch(x.st, s.core.grid(b.N), &p) },
+				func() error { return s.made().reset(x.st) },
+				func() error { return s.made().kernel.absent.Launch(x.st, s.made().grid(b.N), &p) },
 			); err != nil {
 				return err
 			}
-			if _, err := s.core.look(x.st); err != nil || s.core.counters.Seen.Exported == 0 {
+			if _, err := s.made().look(x.st); err != nil || s.made().counters.Seen.Exported == 0 {
 				return err
 			}
-			return s.core.erase(x.st, frame.Rows{Keys: p.Out, N: int64(s.core.counters.Seen.Exported)})
+			return s.made().erase(x.st, frame.Rows{Keys: p.Out, N: int64(s.made().counters.Seen.Exported)})
 		})
 	})
 }
 
 // Subtract removes the keys that another set has: see Union. It passes over the other set once, and deletes its keys.
 func (s *Set[K]) Subtract(other *Set[K]) error {
-	if other != nil && s.core == other.core {
+	if other != nil && s.made() == other.made() {
 		return s.Clear()
 	}
 	return s.beside(other, func(x *exchange) error {
-		return x.pieces(other.core, func(b frame.Rows) error { return s.core.erase(x.st, b) })
+		return x.pieces(other.made(), func(b frame.Rows) error { return s.made().erase(x.st, b) })
 	})
 }
 
@@ -143,10 +143,10 @@ const (
 
 // beside runs do with both sets held, and memory for the keys of some slots; not for a set and itself, which is its own union and intersection.
 func (s *Set[K]) beside(o *Set[K], do func(x *exchange) error) error {
-	if o == nil || o.core == nil {
+	if o == nil {
 		return errors.New("warpcore: a set operation with no set")
 	}
-	c, other := s.core, o.core
+	c, other := s.made(), o.made()
 	if c == other {
 		return c.frame.Usable()
 	}

@@ -22,23 +22,23 @@ func _[K, V any](m *Map[K, V]) table.Updater[K, V] { return m }
 // rows of one key are combined there, unless you combine them by code of your own. To choose, Update looks at one
 // batch, and then at none of the next 63 of its size.
 func (m *Map[K, V]) Update(keys []K, values []V, with table.Combine) error {
-	return frame.Updating(&m.core.frame, keys, values, with, m.core.updating)
+	return frame.Updating(&m.made().frame, keys, values, with, m.made().updating)
 }
 
 // UpdateOn does what Update does, with slices on the device. It waits for the stream only if the table may have to grow
 // or to refuse pairs, or if it looks at the batch.
 func (m *Map[K, V]) UpdateOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], with table.Combine) error {
-	return frame.UpdatingOn(&m.core.frame, st, keys, values, with, m.core.updating)
+	return frame.UpdatingOn(&m.made().frame, st, keys, values, with, m.made().updating)
 }
 
 // FindOrInsert returns the values of the keys that are there, and puts in the other pairs: see table.Updater.
 func (m *Map[K, V]) FindOrInsert(keys []K, values, out []V, added []bool) (int, error) {
-	return frame.FindOrInsert(&m.core.frame, keys, values, out, added, m.core.updating(device.File{}))
+	return frame.FindOrInsert(&m.made().frame, keys, values, out, added, m.made().updating(device.File{}))
 }
 
 // FindOrInsertOn does what FindOrInsert does, with slices on the device.
 func (m *Map[K, V]) FindOrInsertOn(st *device.Stream, keys device.Slice[K], values, out device.Slice[V], added device.Slice[bool]) error {
-	return frame.FindOrInsertOn(&m.core.frame, st, keys, values, out, added, m.core.updating(device.File{}))
+	return frame.FindOrInsertOn(&m.made().frame, st, keys, values, out, added, m.made().updating(device.File{}))
 }
 
 // updating takes a batch in with the operation of a header combine.h; without one, it is FindOrInsert's. It serves one call.

@@ -90,6 +90,9 @@ func benchCommand() *cobra.Command {
 }
 
 func (b *benchFlags) run(cmd *cobra.Command) error {
+	if err := ofPairs(b.o.N, b.o.KeyBytes+b.o.ValueBytes); err != nil {
+		return err
+	}
 	if b.over.list != "" {
 		return b.over.bench(cmd, b.family, b.o, b.keep)
 	}

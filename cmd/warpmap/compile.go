@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -94,6 +95,9 @@ var aheadOfStrings = map[int]func(*device.Device, tables.Family) error{
 }
 
 func (w *compileWork) run(cmd *cobra.Command) error {
+	if len(w.arch) == 0 {
+		return errors.New("--arch: want an architecture, such as sm_90 or amd64")
+	}
 	var wanted []tables.Kind
 	for _, name := range w.kind {
 		if name == stringsKind {
@@ -128,9 +132,12 @@ func (w *compileWork) run(cmd *cobra.Command) error {
 			}
 		}
 	}
-	if err := os.MkdirAll(w.out, 0o755); err != nil {
+	tidy, err := folder(w.out, 0o755)
+	if err != nil {
 		return err
 	}
+	defer tidy()
+	defer w.unlock()
 	for _, arch := range w.architectures() {
 		if err := w.compile(cmd, arch, wanted); err != nil {
 			return err
@@ -161,7 +168,11 @@ func (w *compileWork) compile(cmd *cobra.Command, arch string, kinds []tables.Ki
 	if err != nil {
 		return &deviceError{err}
 	}
-	defer func() { err = errors.Join(err, d.Close()) }()
+	defer func() {
+		if closing := d.Close(); err == nil { // else it says the same again
+			err = closing
+		}
+	}()
 	ahead := func(what string, compile func() error) error {
 		if err := cmd.Context().Err(); err != nil {
 			return err
@@ -253,6 +264,13 @@ func valueNote(kind tables.Kind, value int) string {
 		return ""
 	}
 	return fmt.Sprintf(" and values of %d", value)
+}
+
+// unlock takes away the lock of a cache that holds nothing else.
+func (w *compileWork) unlock() {
+	if held, err := os.ReadDir(w.out); err == nil && len(held) == 1 && held[0].Name() == "lock" {
+		os.Remove(filepath.Join(w.out, "lock"))
+	}
 }
 
 // tell says what lies in the folder.

@@ -70,7 +70,8 @@ there is: two estimates of three are within 0.8%, and 19 of 20 within 1.6%.
 FILE is a file, - for standard input, a pattern ('day=*/*.parquet', with ** for folders within folders), a folder, with
 those below it, or several of these; all must have the same columns. Parts key=value of their folders' names are
 columns. Formats go by file name: ` + strings.Join(join.Suffixes(), ", ") + `, for text with .gz or .zst behind it.
-Of Parquet, CSV and JSON lines the column alone is read. The number goes to standard output; --json says more.`,
+Of Parquet, CSV and JSON lines the column alone is read. Texts are told apart by their bytes, and need not be UTF-8. The
+number goes to standard output; --json says more.`,
 		Example: `  warpmap distinct lineitem.parquet --column l_partkey
   warpmap distinct 'events/day=*/*.parquet' -c user --approx --json
   zcat events.csv.gz | warpmap distinct - -c user --format csv --types user=text

@@ -2,13 +2,16 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/warpmap/warpmap/genome"
 	"github.com/warpmap/warpmap/internal/bench"
+	"github.com/warpmap/warpmap/internal/files"
 )
 
 func drawCommand() *cobra.Command {
@@ -21,17 +24,19 @@ the folder of --out. Nothing is measured.`,
 		Example: "  warpmap bench draw bench/results/h200/fig-gph-9.json --out plots",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := os.MkdirAll(out, 0o755); err != nil {
+			tidy, err := folder(out, 0o755)
+			if err != nil {
 				return err
 			}
+			defer tidy()
 			for _, name := range args {
 				data, err := os.ReadFile(name)
 				if err != nil {
-					return err
+					return &genome.InputError{Input: name, Err: files.Cause(err)}
 				}
 				var fig bench.Fig
 				if err := json.Unmarshal(data, &fig); err != nil || len(fig.Columns) == 0 {
-					return fmt.Errorf("%s is no figure that bench fig --keep wrote: %v", name, err)
+					return &genome.InputError{Input: name, Err: errors.New("no figure that bench fig --keep wrote")}
 				}
 				written, err := writeFigure(&fig, out)
 				if err != nil {

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -325,6 +326,29 @@ func TestFileThatMayNotGrow(t *testing.T) {
 	for _, suffix := range []string{".csv", ".arrow"} { // as Parquet the rows are packed to nothing
 		s := start(t, "out"+suffix, nil, "WARPMAP_TEST_SMALL_FILES=8388608")
 		s.failed(t, fmt.Sprintf("%s: file too large", filepath.Join(s.dir, "out"+suffix)))
+	}
+}
+
+// Commands that fill a folder leave none where nothing fits, and say why in a line.
+func TestFolderThatStaysEmpty(t *testing.T) {
+	for args, want := range map[string]string{
+		"gen tpch --sf 0.01 --out new/folder": "new/folder/orders.parquet: file too large",
+		"compile --arch " + runtime.GOARCH + " --table warpcore --key-bytes 8 --value-bytes 8 --out new/folder": "file too large",
+		"bench draw absent.json --out new/folder":                   "absent.json",
+		"bench fig gph/9 --n 100 --device cuda:99 --out new/folder": "cuda:99",
+	} {
+		cmd := exec.Command(os.Args[0], strings.Fields(args)...)
+		cmd.Dir, cmd.Env = t.TempDir(), append(os.Environ(), "WARPMAP_TEST_COMMAND=1", "WARPMAP_TEST_SMALL_FILES=4096")
+		var said bytes.Buffer
+		cmd.Stderr = &said
+		err := cmd.Run()
+		_, last, _ := strings.Cut(said.String(), "warpmap: ")
+		if err == nil || strings.Count(last, "\n") != 1 || !strings.Contains(last, want) {
+			t.Errorf("warpmap %s: %v: %s", args, err, &said)
+		}
+		if left, err := os.ReadDir(cmd.Dir); err != nil || len(left) > 0 {
+			t.Errorf("warpmap %s leaves %v, %v", args, left, err)
+		}
 	}
 }
 

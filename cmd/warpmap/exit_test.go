@@ -33,7 +33,11 @@ func TestExitCodes(t *testing.T) {
 		{0, "join a.csv a.csv --on k --device cpu"},
 		{0, "version"},
 		{0, "--help"},
+		{0, "help join"},
 		{exitUsage, "jion"},
+		{exitUsage, "help nosuch"},
+		{exitUsage, "help join nosuch"},
+		{exitUsage, "completion nosuch"},
 		{exitUsage, "gen orders"},
 		{exitUsage, "tune warpcore"},
 		{exitUsage, "join a.csv --on k"},
@@ -45,7 +49,15 @@ func TestExitCodes(t *testing.T) {
 		{exitUsage, "distinct EMPTY -c k"},
 		{exitUsage, "kmers count a.fa EMPTY -k 3"},
 		{exitUsage, "gen tpch --sf -1 --out x"},
+		{exitUsage, "gen tpch --out EMPTY"},
+		{exitUsage, "gen tpch --out a.csv/x"},
+		{exitUsage, "compile --arch EMPTY --out x"},
+		{exitUsage, "bench --n 99999999999999 --device cpu"},
+		{exitUsage, "tune gph --n 99999999999999 --device cpu"},
+		{exitUsage, "serve --flight 127.0.0.1:0 --table t=a.csv --key k --family nosuch"},
 		{exitUsage, "demo --sf -1"},
+		{exitInput, "bench draw absent.json"},
+		{exitInput, "bench draw a.csv"},
 		{exitInput, "join absent.csv a.csv --on k --device cpu"},
 		{exitInput, "join a.csv bad.csv --on k --device cpu"},
 		{exitInput, "join a.csv bad.parquet --on k --device cpu"},
@@ -81,16 +93,16 @@ func TestExitCodes(t *testing.T) {
 		cmd := exec.Command(os.Args[0], args...)
 		cmd.Dir = dir
 		cmd.Env = append(os.Environ(), "WARPMAP_TEST_COMMAND=1")
-		var said strings.Builder
-		cmd.Stderr = &said
+		var said, out strings.Builder
+		cmd.Stdout, cmd.Stderr = &out, &said
 		err := cmd.Run()
 		var exit *exec.ExitError
 		if err != nil && !errors.As(err, &exit) {
 			t.Fatal(err)
 		}
 		if got := cmd.ProcessState.ExitCode(); got != c.code || got != 0 && !strings.HasPrefix(said.String(),
-			"warpmap: ") || got > exitUsage && strings.Count(said.String(), "\n") != 1 {
-			t.Errorf("warpmap %s ends with %d, want %d: %s", c.args, got, c.code, &said)
+			"warpmap: ") || got != 0 && out.Len() > 0 || got > exitUsage && strings.Count(said.String(), "\n") != 1 {
+			t.Errorf("warpmap %s ends with %d, want %d: %s%s", c.args, got, c.code, &said, &out)
 		}
 	}
 	for err, want := range map[error]string{

@@ -83,9 +83,11 @@ it. With --keep it says what it does, and figures over several devices are kept 
 		ValidArgs: figureNames(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if out != "" { // before minutes of measuring
-				if err := os.MkdirAll(out, 0o755); err != nil {
+				tidy, err := folder(out, 0o755)
+				if err != nil {
 					return err
 				}
+				defer tidy()
 			}
 			var d *device.Device
 			if over.list != "" {

@@ -128,6 +128,8 @@ func TestFigErrors(t *testing.T) {
 		"nothing to do":        {"bench", "find-once", `{"N":1}`},
 		"invalid character":    {"bench", "find-once", "x"},
 		"want GET, SET":        {"bench", "load-once", `{"Command":"DEL"}`},
+		"such as 127.0.0.1":    {"bench", "load-once", `{"Command":"GET"}`},
+		"connection refused":   {"bench", "load-once", `{"Command":"GET","Address":":1"}`},
 		"nothing to insert":    {"bench", "insert-once", `{"N":0}`},
 		"no map":               {"bench", "find-once", `{"Table":"nosuch","N":1,"Queries":1,"Loads":[1],"Hits":[1]}`},
 		"want 1 to 2³², or 0 ": {"bench", "fig", "gph/14", "--n", "-5"},

@@ -1,12 +1,18 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"runtime"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/crash"
+	"github.com/warpmap/warpmap/internal/files"
 )
 
 // Flags that several commands have mean the same in all of them.
@@ -32,13 +38,30 @@ func hush(cmd *cobra.Command, quiet bool) (warnings io.Writer) {
 	return warnings
 }
 
-// mostThreads is more than any machine has cores. Each thread takes memory of its own.
-const mostThreads = 1024
+// folder makes the folder of --out where it is missing. tidy takes it away if it stays empty.
+func folder(out string, mode fs.FileMode) (tidy func(), err error) {
+	if out == "" {
+		return nil, errors.New("--out: want the name of a folder")
+	}
+	if tidy, err = files.MakeFolder(out, mode); err != nil {
+		err = fmt.Errorf("--out: %w", err)
+	}
+	return tidy, err
+}
+
+// ofPairs says of --n that so many pairs, which are made in host memory, do not fit there.
+func ofPairs(n, bytes int) error {
+	if _, total := device.HostMemory(); total > 0 && int64(n) > total/int64(max(1, bytes)) {
+		return fmt.Errorf("--n %d: pairs of %d bytes are made in host memory, of which there is %s: want fewer",
+			n, bytes, device.Bytes(total))
+	}
+	return nil
+}
 
 // onThreads has all of the process keep to --threads, until it is undone.
 func onThreads(threads int) (undo func(), err error) {
-	if threads < 0 || threads > mostThreads {
-		return nil, fmt.Errorf("--threads %d: want 1 to %d, or 0 for one for each core", threads, mostThreads)
+	if threads < 0 || threads > crash.MostThreads {
+		return nil, fmt.Errorf("--threads %d: want 1 to %d, or 0 for one for each core", threads, crash.MostThreads)
 	}
 	if threads == 0 {
 		return func() {}, nil

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -64,7 +65,9 @@ func (s *flightFlags) flags(cmd *cobra.Command) {
 		return err
 	}}, "schema", "its columns where it is empty, such as id:int64,price:float64? with ? where nulls may be")
 	f.Var(&tableFlag{s, "NAME", func(t *servedTable, text string) error {
-		t.Family = table.Family(text)
+		if t.Family = table.Family(text); text != "" && !slices.Contains(families(), text) {
+			return fmt.Errorf("a family %q: want one of %s", text, strings.Join(families(), ", "))
+		}
 		return nil
 	}}, "family", "its family of hash tables; left out, one is chosen")
 	f.Var(&size{&s.o.Memory}, "table-memory", "most bytes of value columns of tables in host memory; left out, "+

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -41,15 +40,17 @@ of random text, too.`,
 			if err != nil {
 				return fmt.Errorf("--format: %w", err)
 			}
-			if err := os.MkdirAll(out, 0o777); err != nil {
+			tidy, err := folder(out, 0o777)
+			if err != nil {
 				return err
 			}
+			defer tidy()
 			type file struct {
 				File    string  `json:"file"`
 				Rows    int64   `json:"rows"`
 				Seconds float64 `json:"seconds"`
 			}
-			var files []file
+			var written []file
 			bar := newProgress(cmd.ErrOrStderr())
 			defer bar.clear()
 			for _, g := range []struct {
@@ -68,13 +69,13 @@ of random text, too.`,
 				if err != nil {
 					return err
 				}
-				files = append(files, file{path, n, time.Since(start).Seconds()})
+				written = append(written, file{path, n, time.Since(start).Seconds()})
 				if !jsonFlag(cmd) {
 					fmt.Fprintf(cmd.ErrOrStderr(), "%s: %d rows, %s s\n", path, n, seconds(time.Since(start).Seconds()))
 				}
 			}
 			if jsonFlag(cmd) {
-				return printJSON(cmd.OutOrStdout(), files)
+				return printJSON(cmd.OutOrStdout(), written)
 			}
 			return nil
 		},

@@ -150,9 +150,22 @@ measures the tables. Where there is no GPU, the same kernels run on the CPU.
 	cmd.AddCommand(devices, benchCommand(), tuneCommand(), demo, gen, joinCommand(), distinctCommand(), topCommand(),
 		launch, kmersCommand(), classifyCommand(), serve, compile, version)
 	cmd.SetGlobalNormalizationFunc(spelled)
+	cmd.InitDefaultCompletionCmd()
+	cmd.InitDefaultHelpCmd()
+	help, _, _ := cmd.Find([]string{"help"})
+	help.Args = knownTopic
 	groups(cmd)
 	ranErrors(cmd)
 	return cmd
+}
+
+// knownTopic has help about what is no command be wrong usage.
+func knownTopic(help *cobra.Command, args []string) error {
+	cmd, rest, err := help.Root().Find(args)
+	if err == nil && len(rest) > 0 {
+		err = fmt.Errorf("unknown command %q for %q", rest[0], cmd.CommandPath())
+	}
+	return err
 }
 
 // groups has commands with others below them print their help, and take no word that is none of these for an argument.

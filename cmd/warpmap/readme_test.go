@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -11,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/spf13/cobra"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/testenv"
@@ -358,6 +361,40 @@ func TestJoinExamplesRun(t *testing.T) {
 	}
 	if found < 8 {
 		t.Errorf("%d examples", found)
+	}
+}
+
+// The examples of every --help are right command lines: their flags are there, and take such values.
+func TestExamplesAreRight(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("kmers.txt", nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	script := `exec 3>&1; warpmap() { printf '%s\0' "$@" >&3; echo >&3; }; zcat() { :; }; curl() { :; }` + "\n"
+	var collect func(cmd *cobra.Command)
+	collect = func(cmd *cobra.Command) {
+		script += cmd.Example[:max(0, strings.Index(cmd.Example+"\n\nExit", "\n\nExit"))] + "\n"
+		for _, c := range cmd.Commands() {
+			collect(c)
+		}
+	}
+	collect(root())
+	lines, _ := exec.Command("sh", "-c", script).Output() // redis-cli may not be there
+	n := 0
+	for line := range strings.Lines(string(lines)) {
+		args := strings.Split(strings.TrimSuffix(line, "\x00\n"), "\x00")
+		n++
+		cmd, rest, err := root().Find(args)
+		if err == nil {
+			err = cmp.Or(cmd.ParseFlags(rest), cmd.ValidateArgs(cmd.Flags().Args()), cmd.ValidateRequiredFlags(),
+				cmd.ValidateFlagGroups())
+		}
+		if err != nil {
+			t.Errorf("warpmap %q: %v", args, err)
+		}
+	}
+	if n < 80 {
+		t.Errorf("%d examples", n)
 	}
 }
 

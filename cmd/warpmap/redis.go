@@ -149,6 +149,9 @@ func (s *keyFlags) check() error {
 			return fmt.Errorf("--memory, --max-bulk, --max-request or --max-output of %d: want a size, such as 2GB", *n)
 		}
 	}
+	if s.o.Loops > crash.MostThreads {
+		return fmt.Errorf("--threads %d: want 1 to %d, or 0 for one for every two cores", s.o.Loops, crash.MostThreads)
+	}
 	if s.o.Clients < 1 || s.o.Timeout <= 0 || s.o.Idle < 0 || s.o.Loops < 0 {
 		return fmt.Errorf("--clients %d, --timeout %v, --idle %v, --threads %d: want more than 0, of --idle and "+
 			"--threads 0 or more", s.o.Clients, s.o.Timeout, s.o.Idle, s.o.Loops)

@@ -29,7 +29,8 @@ than a millionth of the rows, if two million have room, and 0 where no more than
 value that came more often than that is lost. Standard error tells the error of counts that are not exact. Where there
 is a GPU, it counts values that are no texts.
 
-FILE is as in "warpmap distinct". The output is CSV on standard output: the column, and count.`,
+FILE is as in "warpmap distinct". The output is CSV on standard output: the column, and count. Bytes of texts that are
+not UTF-8 are written as they are; with --json, which must be UTF-8, U+FFFD stands for them.`,
 		Example: `  warpmap top lineitem.parquet --column l_partkey -k 100
   warpmap top 'events/day=*/*.parquet' -c user --approx --json
 

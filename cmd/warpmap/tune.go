@@ -56,6 +56,9 @@ best, what the profile had for these tables is removed.`,
   warpmap tune gph --device cpu --n 20000 --trials 8 --out profile.json --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := ofPairs(o.N, o.KeyBytes+o.ValueBytes); err != nil {
+				return err
+			}
 			d, err := openDevice(cmd)
 			if err != nil {
 				return err

@@ -6,13 +6,34 @@ package crash
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"runtime"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 )
+
+// MostThreads is how many threads anybody may ask for: more than any machine has cores. Each takes memory of its own.
+const MostThreads = 1024
+
+// Threads is how many threads an option asks for: 0 or less stands for GOMAXPROCS.
+func Threads(n int) int {
+	if n <= 0 {
+		n = runtime.GOMAXPROCS(0)
+	}
+	return min(n, MostThreads)
+}
+
+// Ended is why a context has ended; an error of one that is nil; or nil.
+func Ended(ctx context.Context) error {
+	if ctx == nil {
+		return errors.New("a nil context: want context.Background()")
+	}
+	return context.Cause(ctx)
+}
 
 // Error is a panic as an error.
 type Error struct {

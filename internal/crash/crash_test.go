@@ -3,6 +3,8 @@ package crash
 import (
 	"context"
 	"errors"
+	"math"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -72,6 +74,14 @@ func TestWaitGroup(t *testing.T) {
 		t.Errorf("%v, %v", e, done)
 	}
 	g.Wait()
+}
+
+func TestThreads(t *testing.T) {
+	for n, want := range map[int]int{-1: runtime.GOMAXPROCS(0), 0: runtime.GOMAXPROCS(0), 7: 7, math.MaxInt: MostThreads} {
+		if got := Threads(n); got != want {
+			t.Errorf("%d threads of %d, want %d", got, n, want)
+		}
+	}
 }
 
 func TestGo(t *testing.T) {

@@ -136,6 +136,31 @@ func WriteFile(name string, write func(*os.File) error) error {
 	return o.Close(true)
 }
 
+// MakeFolder makes a folder, and those above it, where they are missing. tidy takes away those of them that are empty,
+// when all is written or has failed. Errors: the system's.
+func MakeFolder(name string, mode fs.FileMode) (tidy func(), err error) {
+	var made []string
+	for dir := filepath.Clean(name); ; dir = filepath.Dir(dir) {
+		if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		made = append(made, dir)
+	}
+	unfinished.Lock()
+	unfinished.made = append(unfinished.made, made...)
+	unfinished.Unlock()
+	tidy = func() {
+		for _, dir := range made {
+			os.Remove(dir) // which does nothing to one that is not empty
+		}
+	}
+	if err := os.MkdirAll(name, mode); err != nil {
+		tidy()
+		return nil, err
+	}
+	return tidy, nil
+}
+
 // Folder is a folder of files that is being made.
 type Folder struct{ hidden, path string }
 
@@ -200,11 +225,13 @@ var unfinished = struct {
 	sync.Mutex
 	names map[string]*os.File
 	ended bool
+	made  []string // folders of MakeFolder, the inner ones first
 }{names: map[string]*os.File{}}
 
 var errEnded = errors.New("the process ends")
 
-// RemoveHidden removes the outputs of this process that are not whole, and its temporary folders. From then on no
+// RemoveHidden removes the outputs of this process that are not whole, its temporary folders, and those folders of
+// MakeFolder that are empty. From then on no
 // output can begin or become whole. It is for a process that ends while work that cannot be interrupted goes on.
 func RemoveHidden() {
 	unfinished.Lock()
@@ -217,6 +244,9 @@ func RemoveHidden() {
 			}
 			time.Sleep(time.Millisecond)
 		}
+	}
+	for _, dir := range unfinished.made {
+		os.Remove(dir)
 	}
 }
 

@@ -167,6 +167,9 @@ func TestNothingAppearsBehindTheEnd(t *testing.T) {
 	if _, err := f.Create("part"); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := MakeFolder(filepath.Join(dir, "m/n"), 0o777); err != nil {
+		t.Fatal(err)
+	}
 	RemoveHidden()
 	if _, err := Create(filepath.Join(dir, "b")); err == nil {
 		t.Error("an output begins behind the end")

@@ -22,13 +22,21 @@ type DeviceSlice = interface {
 	Len() int
 }
 
-// OneLine makes an error of errors.Join read as one line, and says once what is said twice: a device that is closed or
+// OneLine makes an error of errors.Join, or one that wraps it without a word, read as one line, and says once what is said twice: a device that is closed or
 // lost says so to each step of an operation. errors.Is and errors.As see all that was joined.
 func OneLine(err error) error {
-	if _, ok := err.(interface{ Unwrap() []error }); !ok {
+	inner := err
+	for w, ok := inner.(interface{ Unwrap() error }); ok; w, ok = inner.(interface{ Unwrap() error }) {
+		if e := w.Unwrap(); e == nil || e.Error() != err.Error() {
+			break
+		} else {
+			inner = e
+		}
+	}
+	if _, ok := inner.(interface{ Unwrap() []error }); !ok {
 		return err
 	}
-	return &oneLine{strings.Join(parts(nil, err), "; "), err}
+	return &oneLine{strings.Join(parts(nil, inner), "; "), err}
 }
 
 func parts(said []string, err error) []string {

@@ -157,8 +157,8 @@ func (w *chunkWalk) walk(ctx context.Context, do func(c *chunk) error) (err erro
 	for i := 0; ; i++ {
 		err := <-come
 		coming = false
-		if err == nil && ctx.Err() != nil {
-			err = context.Cause(ctx)
+		if err == nil {
+			err = crash.Ended(ctx)
 		}
 		if err != nil {
 			return err
@@ -186,8 +186,8 @@ func Words(ctx context.Context, f *Frame, mem device.Slice[uint64], do func(word
 	}
 	words, changes := make([]uint64, min(chunkOnGPU, mem.Len())), uint64(0)
 	for first := 0; first < mem.Len(); first += len(words) {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
+		if err := crash.Ended(ctx); err != nil {
+			return err
 		}
 		words = words[:min(len(words), mem.Len()-first)]
 		err := f.Alone(nil, func(st *device.Stream) error {

@@ -293,7 +293,12 @@ func FindValuesOn[K, V any](f *Frame, st *device.Stream, keys device.Slice[K], f
 // FindValuesInto does what FindValuesOn does, into memory of the caller's, and gives the number of values.
 func FindValuesInto[K, V any](f *Frame, st *device.Stream, keys device.Slice[K], offsets device.Slice[uint64],
 	values func(n int) (device.Slice[V], error), find findAll) (total int, err error) {
-	if err := errors.Join(f.Family.CheckLens(keys.Len()+1, offsets.Len()), f.CheckOn("", st, keys), f.CheckOn("", st, offsets)); err != nil {
+	err = InTurn(
+		func() error { return f.CheckOn("", st, keys) },
+		func() error { return f.CheckOn("", st, offsets) },
+		func() error { return f.Family.CheckLens(keys.Len()+1, offsets.Len()) },
+	)
+	if err != nil {
 		return 0, err
 	}
 	err = f.Alone(st, func(st *device.Stream) (err error) { // it uses the table's scratch memory

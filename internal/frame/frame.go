@@ -47,7 +47,7 @@ type Frame struct {
 // work on the device's own stream. free, which is called once in the end, frees it, or what there is of it after an
 // error.
 func (f *Frame) Open(family table.Family, d *device.Device, begin, free func() error) (err error) {
-	if d == nil {
+	if d == nil || d.Stream() == nil {
 		return fmt.Errorf("%s: no device (see device.Open)", family)
 	}
 	f.Device, f.Family, f.free = d, family, free
@@ -73,10 +73,28 @@ func (f *Frame) Open(family table.Family, d *device.Device, begin, free func() e
 	return err
 }
 
-// Unmade makes the frame of a table that no constructor has made, such as a zero value has: all operations return an
+// Unmade makes the core of a table that no constructor has made, for zero values: all operations on its frame return an
 // error, which says what that is.
-func (f *Frame) Unmade(family table.Family, what string) {
+func Unmade[C any](frame func(*C) *Frame, family table.Family, what string) *C {
+	c := new(C)
+	f := frame(c)
 	f.Family, f.broken = family, fmt.Errorf("%s: %s", family, what)
+	return c
+}
+
+// Or is a core, or where no constructor has made that, unmade.
+func Or[C any](core, unmade *C) *C {
+	if core == nil {
+		return unmade
+	}
+	return core
+}
+
+// MustBeMade panics if no constructor has made the table. It is for methods without an error.
+func (f *Frame) MustBeMade() {
+	if f.Device == nil {
+		panic(f.broken.Error())
+	}
 }
 
 // CheckOn checks the device arguments of a batch: see table.Family.CheckNamedOn.
@@ -212,8 +230,8 @@ func (f *Frame) Using(st *device.Stream, room int, look func(*device.Stream) (in
 	if err := f.CheckOn("", st); err != nil {
 		return err
 	}
-	if room < 0 {
-		return fmt.Errorf("%s: room for %d items", f.Family, room)
+	if room < 0 || room > 1<<46 {
+		return fmt.Errorf("%s: room for %d items (want 0 to 2⁴⁶)", f.Family, room)
 	}
 	return f.Writing(st, func(st *device.Stream) error {
 		if look != nil {

@@ -567,6 +567,25 @@ func (f *Frame) found(st *device.Stream, keys uint64, n int, x Insertion) ([]boo
 	return found, errors.Join(err, flags.Fill(st, 0))
 }
 
+// Whole implements an insert that needs the whole batch on the device at once: on is what it is there.
+func Whole[K, V any](f *Frame, keys []K, values []V, on func(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error) error {
+	if err := f.Family.CheckNamed("values", len(keys), len(values)); err != nil {
+		return err
+	}
+	if err := f.Usable(); err != nil {
+		return err
+	}
+	k, err := From(f.Device, keys)
+	if err != nil {
+		return err
+	}
+	v, err := From(f.Device, values)
+	if err != nil {
+		return errors.Join(err, k.Free())
+	}
+	return OneLine(errors.Join(on(nil, k, v), k.Free(), v.Free()))
+}
+
 // InsertOn implements Insert and InsertNew on the device, and without values Insert of a set. added may be the zero
 // Slice.
 func InsertOn[K any](f *Frame, st *device.Stream, keys device.Slice[K], values DeviceSlice, added device.Slice[bool], x Insertion) error {

@@ -11,8 +11,11 @@ import (
 // FindValuesIn does what FindValuesInto does, with room of the caller's for some number of values. If there are more,
 // *RoomError tells how many.
 func FindValuesIn[K, V any](f *Frame, st *device.Stream, keys device.Slice[K], offsets device.Slice[uint64], values device.Slice[V], find findAll) (int, error) {
-	if err := errors.Join(f.CheckOn("", st), values.On(f.Device)); err != nil {
+	if err := f.CheckOn("", st); err != nil {
 		return 0, err
+	}
+	if err := values.On(f.Device); err != nil {
+		return 0, fmt.Errorf("%s: %w", f.Family, err)
 	}
 	n, err := FindValuesInto(f, st, keys, offsets, func(n int) (device.Slice[V], error) {
 		if n > values.Len() {

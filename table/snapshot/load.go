@@ -187,8 +187,8 @@ func (x *Reader) Load(ctx context.Context, t *Table) (err error) {
 func (l *loading) run(ctx context.Context) error {
 	filled, total := 0, int64(0)
 	for which := 0; ; {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
+		if err := crash.Ended(ctx); err != nil {
+			return err
 		}
 		tag, n, err := l.x.in.part()
 		switch {

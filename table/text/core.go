@@ -58,6 +58,8 @@ type core struct {
 	rows       int64              // of a part, at most: fewer in tests
 }
 
+var unmade = frame.Unmade(func(c *core) *frame.Frame { return &c.f }, family, "a Map that New has not made")
+
 // together has a warp's lanes work together on long keys: on the CPU device that is for tests.
 func (c *core) open(d *device.Device, o Options, index Index, together bool) error {
 	var err error

@@ -158,7 +158,7 @@ type KeysOn struct {
 
 // Upload copies keys to the device, in memory that Free gives back.
 func (k Keys) Upload(d *device.Device) (on KeysOn, err error) {
-	if d == nil {
+	if d == nil || d.Stream() == nil {
 		return on, fmt.Errorf("strings: no device to bring keys to (see device.Open)")
 	}
 	if err := k.Check(); err != nil {

@@ -20,6 +20,14 @@ import (
 // device's memory. A slice that may be nil in the first form may be the zero slice in the second.
 type Map[V any] struct{ c core }
 
+// made is the map, or one whose operations are errors, if New has not made it.
+func (m *Map[V]) made() *core {
+	if m.c.index == nil {
+		return unmade
+	}
+	return &m.c
+}
+
 // New makes an empty map over the table that index makes. Package warpmap's NewStrings takes a family's name instead.
 //
 // Errors: a V of another width, or with pointers or padding; options out of range; *device.OutOfMemoryError; index's
@@ -74,7 +82,7 @@ func (m *Map[V]) InsertNewOn(st *device.Stream, keys KeysOn, values device.Slice
 }
 
 func (m *Map[V]) insert(keys Keys, values []V, added []bool, replace bool) error {
-	c := &m.c
+	c := m.made()
 	if err := c.checkKeys(keys, "values added", len(values), frame.OptionalLen(added)); err != nil {
 		return err
 	}
@@ -131,7 +139,7 @@ func (m *Map[V]) strikeOff(keys Keys, refused []int) (out []int, err error) {
 }
 
 func (m *Map[V]) insertOn(st *device.Stream, keys KeysOn, values device.Slice[V], added device.Slice[bool], replace bool) error {
-	c := &m.c
+	c := m.made()
 	if err := c.checkOn(st, keys, "values added", values, frame.Optional(added)); err != nil {
 		return err
 	}
@@ -150,7 +158,7 @@ func (m *Map[V]) insertOn(st *device.Stream, keys KeysOn, values device.Slice[V]
 
 // Find writes each key's value, or the zero value, and whether it was found; values or found may be nil.
 func (m *Map[V]) Find(keys Keys, values []V, found []bool) error {
-	c := &m.c
+	c := m.made()
 	if err := c.checkKeys(keys, "values found", frame.OptionalLen(values), frame.OptionalLen(found)); err != nil {
 		return err
 	}
@@ -161,7 +169,7 @@ func (m *Map[V]) Find(keys Keys, values []V, found []bool) error {
 
 // FindOn looks up keys in device memory: see Find.
 func (m *Map[V]) FindOn(st *device.Stream, keys KeysOn, values device.Slice[V], found device.Slice[bool]) error {
-	c := &m.c
+	c := m.made()
 	if err := c.checkOn(st, keys, "values found", frame.Optional(values), frame.Optional(found)); err != nil {
 		return err
 	}
@@ -184,7 +192,7 @@ func (m *Map[V]) Contains(keys Keys, found []bool) error {
 
 // ContainsOn does what Contains does, in device memory.
 func (m *Map[V]) ContainsOn(st *device.Stream, keys KeysOn, found device.Slice[bool]) error {
-	if err := m.c.checkOn(st, keys, "found", found); err != nil {
+	if err := m.made().checkOn(st, keys, "found", found); err != nil {
 		return err
 	}
 	return m.FindOn(st, keys, device.Slice[V]{}, found)
@@ -194,7 +202,7 @@ func (m *Map[V]) ContainsOn(st *device.Stream, keys KeysOn, found device.Slice[b
 // several times, exactly one position removes it. Delete returns how many it removed, also beside an
 // *device.OutOfMemoryError, after which some keys are out and others are not.
 func (m *Map[V]) Delete(keys Keys, deleted []bool) (int, error) {
-	c := &m.c
+	c := m.made()
 	if err := c.checkKeys(keys, "deleted", frame.OptionalLen(deleted)); err != nil {
 		return 0, err
 	}
@@ -213,7 +221,7 @@ func (m *Map[V]) Delete(keys Keys, deleted []bool) (int, error) {
 
 // DeleteOn deletes keys in device memory: see Delete.
 func (m *Map[V]) DeleteOn(st *device.Stream, keys KeysOn, deleted device.Slice[bool]) error {
-	c := &m.c
+	c := m.made()
 	if err := c.checkOn(st, keys, "deleted", frame.Optional(deleted)); err != nil {
 		return err
 	}
@@ -231,7 +239,7 @@ func (m *Map[V]) DeleteOn(st *device.Stream, keys KeysOn, deleted device.Slice[b
 // methods that read the map; a call that may change the map ends Chunks with table.ErrChanged. Errors: also the
 // context's, and *device.OutOfMemoryError.
 func (m *Map[V]) Chunks(ctx context.Context, do func(keys Keys, values []V) error) error {
-	return m.c.chunks(ctx, func(keys Keys, values []byte) error {
+	return m.made().chunks(ctx, func(keys Keys, values []byte) error {
 		return do(keys, valuesOf[V](values, keys.Len()))
 	})
 }
@@ -239,7 +247,7 @@ func (m *Map[V]) Chunks(ctx context.Context, do func(keys Keys, values []V) erro
 // All exports every pair, in no order, as the map is at one time. Calls that change the map wait meanwhile.
 func (m *Map[V]) All() (keys Keys, values []V, err error) {
 	keys.Offsets = []int64{0}
-	err = m.c.all(func(k Keys, v []byte) {
+	err = m.made().all(func(k Keys, v []byte) {
 		for i := range k.Len() {
 			keys.Offsets = append(keys.Offsets, int64(len(keys.Bytes))+k.Offsets[i+1])
 		}
@@ -276,17 +284,22 @@ func (m *Map[V]) Pairs(ctx context.Context) (pairs iter.Seq2[string, V], err fun
 }
 
 // Family is the family of the index.
-func (m *Map[V]) Family() table.Family { return m.c.index.Family() }
+func (m *Map[V]) Family() table.Family {
+	if m.c.index == nil {
+		return family
+	}
+	return m.c.index.Family()
+}
 
 // Len counts the pairs.
 func (m *Map[V]) Len() (n int, err error) {
-	err = m.c.reading(nil, func(*device.Stream) error { n = int(m.c.counts.Seen.Live); return nil })
+	err = m.made().reading(nil, func(*device.Stream) error { n = int(m.made().counts.Seen.Live); return nil })
 	return n, err
 }
 
 // Clear empties the map and keeps the capacity.
 func (m *Map[V]) Clear() error {
-	c := &m.c
+	c := m.made()
 	return c.changing(nil, func(st *device.Stream) error {
 		return c.breaks(errors.Join(c.forget(), c.index.Clear(), c.arena.starts.Fill(st, 0), c.reset(st)))
 	})
@@ -304,7 +317,7 @@ type Stats struct {
 
 // Stats measures the map. Cost: that of the index's Stats.
 func (m *Map[V]) Stats() (s Stats, err error) {
-	err = m.c.reading(nil, func(*device.Stream) error { s, err = m.c.stats(); return err })
+	err = m.made().reading(nil, func(*device.Stream) error { s, err = m.made().stats(); return err })
 	return s, err
 }
 
@@ -315,14 +328,14 @@ func (m *Map[V]) Grow(n int) error {
 	if n < 0 || n > 1<<46 {
 		return fmt.Errorf("%s: grow to %d pairs (want 0 to 2⁴⁶)", family, n)
 	}
-	return m.c.writing(nil, func(st *device.Stream) error { return m.c.grow(st, int64(n)) })
+	return m.made().writing(nil, func(st *device.Stream) error { return m.made().grow(st, int64(n)) })
 }
 
 // Check downloads the map and checks its invariants and those of the index: for tests, and when you suspect a defect.
 // It is slow.
 func (m *Map[V]) Check() error {
-	return m.c.reading(nil, m.c.check)
+	return m.made().reading(nil, m.made().check)
 }
 
 // Close frees the map's memory. It is idempotent.
-func (m *Map[V]) Close() error { return m.c.f.Close() }
+func (m *Map[V]) Close() error { return m.made().f.Close() }

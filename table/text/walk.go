@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/crash"
 	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 )
@@ -61,8 +62,8 @@ func (c *core) chunks(ctx context.Context, do func(keys Keys, values []byte) err
 	var changes uint64
 	w := c.walk()
 	for begun := false; ; begun = true {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
+		if err := crash.Ended(ctx); err != nil {
+			return err
 		}
 		var keys Keys
 		var values []byte

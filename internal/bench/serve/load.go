@@ -62,6 +62,8 @@ func (l *Load) complete(cores int) error {
 		return errors.New("a load without time: want up to an hour")
 	case int64(l.Depth)*int64(l.Batch)*int64(l.Bytes+64) > mostTurn:
 		return fmt.Errorf("%d requests of %d keys at once: want less than %d bytes", l.Depth, l.Batch, mostTurn)
+	case l.Address == "":
+		return errors.New("a load without an Address: want one such as 127.0.0.1:6379")
 	}
 	l.Threads = min(l.Threads, l.Connections)
 	return nil

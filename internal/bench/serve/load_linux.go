@@ -106,13 +106,17 @@ func newAsker(address string, s script, from int, most int64, conns int) (a *ask
 	if err != nil {
 		return a, err
 	}
+	ip := to.IP.To4()
+	if ip == nil { // of this host
+		ip = net.IPv4(127, 0, 0, 1).To4()
+	}
 	for i := range conns {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
 			return a, err
 		}
 		a.conns = append(a.conns, asking{fd: fd})
-		if err := unix.Connect(fd, &unix.SockaddrInet4{Port: to.Port, Addr: [4]byte(to.IP.To4())}); err != nil {
+		if err := unix.Connect(fd, &unix.SockaddrInet4{Port: to.Port, Addr: [4]byte(ip)}); err != nil {
 			return a, fmt.Errorf("%s: %w", address, err)
 		}
 		if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {
