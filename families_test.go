@@ -261,7 +261,8 @@ func TestUpdatesAndChoices(t *testing.T) {
 				if !able[family] {
 					continue
 				}
-				all := name != "cpu" || testenv.Long() // the families' own tests have other numbers, WarpCore's all of the suite, and most choices
+				// The families' own tests have other numbers, WarpCore's all of the suite, and all but Slab's choices.
+				all := name != "cpu" || testenv.Long()
 				if all || family != warpmap.WarpCore {
 					updatesOf[uint32](t, name, family, tabletest.Whole)
 				}

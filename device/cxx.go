@@ -115,8 +115,8 @@ var bareFlags = []string{"-nostdlib", "-fno-asynchronous-unwind-tables", "-fno-u
 
 const bareLibrary = "-lgcc"
 
-// Tests' programs are not compiled with lanes.cuh each, but linked with an object of it, which is kept beside them: for that g++ takes a third of what a
-// program of no kernels takes it.
+// Tests' programs are not compiled with lanes.cuh each, but linked with an object of it, which is kept beside them. It
+// takes g++ 40 ms, a third of what a program without kernels takes.
 const linkedFlag, lanesFlag, lanesObject = "-DWARPMAP_LINKED", "-DWARPMAP_LANES", "lanes.o"
 
 func (c *cxx) options(m mode) (options []string) {
@@ -208,7 +208,8 @@ func (c *cxx) compile(src *source) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		args, sources = append(args, "-x", "none", lanesObject), append(slices.Clone(sources), File{lanesObject, string(object)})
+		args = append(args, "-x", "none", lanesObject)
+		sources = append(slices.Clone(sources), File{lanesObject, string(object)})
 	}
 	if slices.Contains(args, bareFlags[0]) {
 		args = append(args, bareLibrary)
@@ -216,7 +217,8 @@ func (c *cxx) compile(src *source) ([]byte, error) {
 	return c.output(src.program, sources, args)
 }
 
-// lanes is the object that programs of a mode are linked with. It is compiled if the cache has none, by each of several that want it at a time.
+// lanes is the object that programs of a mode are linked with. It is compiled if the cache has none, by each of several
+// that want it at a time.
 func (c *cxx) lanes(m mode) ([]byte, error) {
 	program := Program{Name: "lanes", Files: []File{{"lanes.cu", "#include \"warpmap.cuh\"\n"}}}
 	src, err := program.source(false, m)

@@ -102,8 +102,8 @@ UNWATCHED inline u32 random_below(Worker* w, u32 n) { // xorshift64*
     return (u32)((x * 0x2545f4914f6cdd1dull >> 32) * n >> 32);
 }
 
-// How lanes run is compiled with each program. Tests' programs, of which there are hundreds, are linked with an object of it: each has WARPMAP_LINKED
-// then, and the object WARPMAP_LANES (see device/cxx.go).
+// How lanes run is compiled with each program. Tests' programs, of which there are hundreds, have WARPMAP_LINKED, and
+// are linked with an object of it, which has WARPMAP_LANES (see device/cxx.go).
 #if defined(WARPMAP_LINKED) || defined(WARPMAP_LANES)
 #define HOST_INLINE
 #else

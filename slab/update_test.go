@@ -25,7 +25,8 @@ func updates[V uint32 | int32 | float32 | uint64 | int64 | float64](o Options) *
 
 func TestUpdates(t *testing.T) {
 	constant := table.Options{Hash: kernel.HashConstant}
-	few := map[string]bool{"i32, one chain": true} // that of short runs on the CPU: each operation is compiled, and the suite of all families has u32
+	// That of short runs on the CPU: each operation is compiled, and the suite of all families has u32.
+	few := map[string]bool{"i32, one chain": true}
 	for what, suite := range map[string]*tabletest.Updates{
 		"float by 4 lanes":           updates[float32](Options{Group: 4}),
 		"i64 apart, by 2 lanes":      updates[int64](Options{Group: 2, unpacked: true}),

@@ -24,7 +24,8 @@ func updates[V uint32 | int32 | float32 | uint64 | int64 | float64](o Options) *
 }
 
 func TestUpdates(t *testing.T) {
-	few := map[string]bool{"i64 in host memory": true} // that of short runs on the CPU: each operation is compiled, and the suite of all families has u32
+	// That of short runs on the CPU: each operation is compiled, and the suite of all families has u32.
+	few := map[string]bool{"i64 in host memory": true}
 	for what, suite := range map[string]*tabletest.Updates{
 		"i64 in host memory":      updates[int64](places["host"]),
 		"i32, one chain":          updates[int32](Options{Options: table.Options{Hash: kernel.HashConstant}}),
