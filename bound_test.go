@@ -7,6 +7,7 @@ import (
 
 	"github.com/warpmap/warpmap"
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/table"
 	"github.com/warpmap/warpmap/warpcore"
 )
@@ -64,6 +65,7 @@ func launchesAtBound(t *testing.T, d *device.Device, family table.Family, capaci
 
 // A batch whose keys are all in costs a few launches, however few slots are left to a table that may not grow.
 func TestLaunchesAtTheBound(t *testing.T) {
+	testenv.ByTurns(t)
 	const most = 40
 	d := open(t, "cpu")
 	o := table.Options{MaxBytes: 64 << 10, Capacity: 1 << 20, Seed: 5}

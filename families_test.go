@@ -135,6 +135,7 @@ func TestFamilies(t *testing.T) {
 }
 
 func TestDegenerateHashes(t *testing.T) {
+	testenv.ByTurns(t)
 	for _, name := range []string{"cpu", "cuda:0"} {
 		t.Run(name, func(t *testing.T) {
 			open(t, name)
@@ -173,6 +174,7 @@ func TestFamiliesUnderStress(t *testing.T) {
 
 // At MaxBytes tables are full but for what their families say.
 func TestFill(t *testing.T) {
+	testenv.ByTurns(t)
 	for _, name := range []string{"cpu", "cuda:0"} {
 		t.Run(name, func(t *testing.T) {
 			d := open(t, name)
@@ -259,13 +261,17 @@ func TestUpdatesAndChoices(t *testing.T) {
 				if !able[family] {
 					continue
 				}
-				updatesOf[uint32](t, name, family, tabletest.Whole)
-				all := name != "cpu" || testenv.Long() // the families' own tests have other numbers, and WarpCore's those of 64 bits
-				if all || family == warpmap.DyCuckoo {
-					updatesOf[float64](t, name, family, tabletest.Types)
+				// The families' own tests have other numbers, WarpCore's all of the suite, and all but Slab's choices.
+				all := name != "cpu" || testenv.Long()
+				if all || family != warpmap.WarpCore {
+					updatesOf[uint32](t, name, family, tabletest.Whole)
 				}
 				if all {
+					updatesOf[float64](t, name, family, tabletest.Types)
 					updatesOf[int64](t, name, family, tabletest.Types)
+				}
+				if !all && family != warpmap.Slab {
+					continue
 				}
 				choices := tabletest.ChoicesOf(func(d *device.Device, o table.Options) (table.Map[uint32, uint32], error) {
 					return warpmap.New[uint32, uint32](d, family, o)

@@ -165,6 +165,33 @@ func TestCacheNeedsNoCompiler(t *testing.T) {
 	}
 }
 
+// How lanes run is compiled once for all of the tests' programs, in each mode, and with each program that a user runs.
+func TestLanesAreCompiledOnce(t *testing.T) {
+	was := quick.Kernels
+	t.Cleanup(func() { quick.Kernels = was })
+	log := filepath.Join(t.TempDir(), "log")
+	t.Setenv("CXX", script(t, filepath.Join(t.TempDir(), "cxx"), fmt.Sprintf(`echo "$@" >> %q; exec c++ "$@"`, log)))
+	for _, quick.Kernels = range []bool{true, false} {
+		os.Remove(log)
+		dir := t.TempDir()
+		for _, with := range [][]Option{nil, {WithStress(1)}} {
+			d := openHere(t, append(with, WithCache(dir))...)
+			for i := range 2 {
+				p := *cacheProgram
+				p.Defines = []Define{{"ANOTHER", i}}
+				if _, err := d.Compile(&p); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		text, err := os.ReadFile(log)
+		objects, linked := strings.Count(string(text), lanesFlag+" "), strings.Count(string(text), linkedFlag+" ")
+		if err != nil || quick.Kernels && (objects != 2 || linked != 4) || !quick.Kernels && objects+linked > 0 {
+			t.Errorf("tests' kernels %t: %d objects for %d programs, %v:\n%s", quick.Kernels, objects, linked, err, text)
+		}
+	}
+}
+
 // A compiler that another has replaced compiles anew; one that is as it was does not.
 func TestCacheKnowsTheCompilersFile(t *testing.T) {
 	dir, bin := t.TempDir(), t.TempDir()

@@ -379,6 +379,7 @@ func TestTheorem1(t *testing.T) {
 
 // At high loads the locked layouts fill subtables as the one without locks does: none is full long before the others.
 func TestTheorem1AtHighLoad(t *testing.T) {
+	testenv.ByTurns(t)
 	d := open(t, "cpu")
 	fill := map[Layout][]SubtableStats{}
 	for _, layout := range []Layout{Packed, PackedLocked, Wide} {

@@ -22,6 +22,7 @@ var voters = []Options{
 // Inserts of warps that vote beside one another, with lanes switched at random, in tables that are full to the brim;
 // and mixed batches.
 func TestVotersUnderStress(t *testing.T) {
+	testenv.ByTurns(t)
 	for i, o := range testenv.Some(voters, 1) {
 		for seed := range uint64(testenv.Seeds(24)) {
 			seed += uint64(100 * i)

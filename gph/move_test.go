@@ -304,6 +304,7 @@ func TestDegenerateHash(t *testing.T) {
 // mapping tried. Each was tried in vain under all of them, while the lanes that wait for the cell's lock took their
 // turns: 200 pairs took 43 s to 4 min.
 func TestDegenerateHashUnderStressEndsSoon(t *testing.T) {
+	testenv.ByTurns(t)
 	soon := func(t *testing.T, name string, run func(*device.Device, []uint32, Options) error) {
 		for seed := range uint64(testenv.Seeds(8)) {
 			d, err := device.Open("cpu", device.WithStress(seed)) // which stays open if the kernel does not end
@@ -378,6 +379,7 @@ func inCell(h, seed uint64) uint64 {
 // A cell that has more pairs than a move can handle is given up, and no lane of the group may still ask how many there were
 // when the next count begins.
 func TestCrowdedCellEnds(t *testing.T) {
+	testenv.ByTurns(t)
 	const seed = 1
 	keys := make([]uint64, 400)
 	for i := range keys {

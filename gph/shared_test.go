@@ -116,6 +116,7 @@ func TestSharedFinds(t *testing.T) {
 
 // What changes a table, and look-ups on several streams, go by the same rules as with Global.
 func TestSharedConforms(t *testing.T) {
+	testenv.ByTurns(t)
 	for _, name := range []string{"cpu", "cuda:0"} {
 		t.Run(name, func(t *testing.T) {
 			d := open(t, name)
@@ -133,6 +134,7 @@ func TestSharedConforms(t *testing.T) {
 }
 
 func TestSharedUnderStress(t *testing.T) {
+	testenv.ByTurns(t)
 	device := func(seed uint64) *device.Device {
 		d, err := device.Open("cpu", device.WithStress(seed))
 		must(t, err)

@@ -144,6 +144,7 @@ func stressed(t *testing.T, seed uint64) error {
 }
 
 func TestStretchesUnderStress(t *testing.T) {
+	testenv.ByTurns(t)
 	for seed := range uint64(testenv.Seeds(20)) {
 		if err := stressed(t, seed); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
@@ -221,6 +222,7 @@ func TestStretchesOfFewKeys(t *testing.T) {
 
 // Hash functions that are no good, under which cells or stretches have far too many pairs.
 func TestStretchesOfPoorHashes(t *testing.T) {
+	testenv.ByTurns(t)
 	d := open(t, "cpu")
 	for _, hash := range []int{kernel.HashIdentity, kernel.HashConstant} {
 		for _, shift := range []int{0, 12, 20} {

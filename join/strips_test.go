@@ -79,6 +79,7 @@ func randomCSV(g *rand.Rand, n int, key func(i int) string, delimiter string, pr
 // whether types are from all rows or from a glance: whatever is in the fields, between them and between the rows,
 // whichever columns come out in which order, and however many blocks are looked up side by side.
 func TestStripsAndColumnsAreTheSame(t *testing.T) {
+	testenv.ByTurns(t)
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
 	least := leastKept

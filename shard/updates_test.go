@@ -50,6 +50,7 @@ func suited[K, V any](t *testing.T, do func(t *testing.T, d *device.Device, newM
 }
 
 func TestUpdates(t *testing.T) {
+	testenv.ByTurns(t)
 	suited(t, func(t *testing.T, d *device.Device, newMap tabletest.Maker[uint32, uint32]) {
 		tabletest.UpdatesOf(newMap).Run(t, tabletest.Whole, d)
 	})

@@ -153,6 +153,7 @@ func TestOverflow(t *testing.T) {
 // Chains of keys that share their low halves, or their high halves, are as long as those of others, whatever the hash
 // function.
 func TestChainsOfKeysThatShareHalves(t *testing.T) {
+	testenv.ByTurns(t)
 	d := openCPU(t)
 	for _, hash := range []int{kernel.HashMurmur, kernel.HashMueller} {
 		chains(t, d, hash, map[string]func(i uint32) uint32{

@@ -287,6 +287,7 @@ WARPMAP_KERNEL(user_mixed, slab::mixedParams) {
 // Users' kernels, with tiles of all sizes, those that go their own ways and those that go together; in short runs a sixth of them,
 // each size with one table. The tables' own kernels are some of historians.
 func TestUserKernelsUnderStress(t *testing.T) {
+	testenv.ByTurns(t)
 	for i, h := range []historian{historians[0], historians[3], historians[4]} {
 		for j := range 6 {
 			for _, together := range []bool{false, true} {

@@ -356,6 +356,7 @@ func stretchStress(t *testing.T, seed uint64) error {
 }
 
 func TestStretchesUnderStress(t *testing.T) {
+	testenv.ByTurns(t)
 	for seed := range uint64(testenv.Seeds(40)) {
 		if err := stretchStress(t, seed); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)

@@ -107,6 +107,7 @@ func TestLastSlots(t *testing.T) {
 }
 
 func TestLastSlotsUnderStress(t *testing.T) {
+	testenv.ByTurns(t)
 	for seed := range uint64(testenv.Seeds(6)) {
 		d, err := device.Open("cpu", device.WithStress(seed))
 		must(t, err)

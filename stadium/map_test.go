@@ -64,10 +64,10 @@ func cases() []suiteCase {
 	list := []suiteCase{
 		caseOf[uint32, uint32](Options{Ticket: 1}),
 		caseOf[uint64, uint32](Options{Ticket: 2}),
-		caseOf[uint32, [3]uint32](Options{Ticket: 4}),
 		caseOf[[4]uint32, uint64](Options{Ticket: 16}),
-		caseOf[[20]byte, record](Options{}),
+		caseOf[uint32, [3]uint32](Options{Ticket: 4}),
 		caseOf[[64]uint32, [2]uint64](Options{}),
+		caseOf[[20]byte, record](Options{}),
 	}
 	if testenv.Long() {
 		for _, ticket := range []int{1, 2, 4, 8, 16} {
@@ -78,8 +78,11 @@ func cases() []suiteCase {
 }
 
 func TestVariants(t *testing.T) {
-	for _, c := range cases() {
+	for i, c := range cases() {
 		for _, name := range devices {
+			if name == "cpu" && !testenv.Long() && i%2 == 1 {
+				continue // their tickets and widths lie between the others'
+			}
 			t.Run(c.name+"/"+name, func(t *testing.T) {
 				testenv.Turn(t)
 				t.Parallel()

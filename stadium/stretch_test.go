@@ -264,6 +264,7 @@ func stretchStress(d *device.Device, seed uint64, edit func(*device.Program) *de
 }
 
 func TestStretchesUnderStress(t *testing.T) {
+	testenv.ByTurns(t)
 	for seed := range uint64(testenv.Seeds(24)) {
 		if err := stretchStress(open(t, "cpu", device.WithStress(seed)), seed, nil); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)

@@ -319,6 +319,7 @@ func combinedStress(t *testing.T, of string) func(seed uint64) error {
 }
 
 func TestCombinedRowsUnderStress(t *testing.T) {
+	testenv.ByTurns(t)
 	canBePlanted(t, combinedDefects(t))
 	for seed := range uint64(testenv.Seeds(30)) {
 		if err := combinedStress(t, "")(seed); err != nil {

@@ -45,6 +45,7 @@ func together(t *testing.T, d *device.Device, s *tabletest.Suite) {
 }
 
 func TestCountersUnderStress(t *testing.T) {
+	testenv.ByTurns(t)
 	t.Parallel()
 	for _, o := range []Options{{}, {InsertGroup: 4}} {
 		counters[uint32, uint32](o).Stress(t, func(seed uint64) *device.Device {

@@ -126,7 +126,7 @@ func TestManyValues(t *testing.T) {
 		all := d.Info().CUDA() || testenv.Long()
 		for i, keys := range []int{5, 60, 1} {
 			for j, o := range []Options{{Options: table.Options{Capacity: 2 * rows}}, {Options: table.Options{Capacity: 2 * rows, LoadFactor: 0.97}, Window: 4}} {
-				if i != j && !all {
+				if i+j > 0 && !all { // reserved keys are one, and buckets have windows, below
 					continue
 				}
 				t.Run(fmt.Sprintf("%d keys, window %d", keys, o.Window), func(t *testing.T) { longChains(t, multimap(t, o), keys, rows, false) })
@@ -145,8 +145,8 @@ func TestManyValues(t *testing.T) {
 		})
 		t.Run("buckets", func(t *testing.T) {
 			for keys, o := range map[int]MultiBucketOptions{1: {}, 4: {Bucket: 14, Window: 4}, 2: {Bucket: 1, Options: table.Options{LoadFactor: 0.97}}} {
-				if keys == 2 && !all {
-					continue
+				if keys > 1 && !all {
+					continue // 16-byte values are two in a bucket
 				}
 				o.Capacity = 2 * rows
 				t.Run(fmt.Sprintf("%d keys, %d values", keys, o.Bucket), func(t *testing.T) {
@@ -367,7 +367,7 @@ func TestLongChainOfReservedKey(t *testing.T) {
 }
 
 func TestLongChainOfBucketsRefusesSoon(t *testing.T) {
-	bytes := 512 << 10
+	bytes := 256 << 10
 	if testenv.Long() {
 		bytes = 2 << 20
 	}

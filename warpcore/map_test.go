@@ -111,6 +111,7 @@ func both[K, V any](t *testing.T, d *device.Device, v variant) {
 
 // A window that one lane reads in several parts is filled in all of them.
 func TestPartsOfAWindow(t *testing.T) {
+	testenv.ByTurns(t)
 	for _, v := range testenv.Some([]variant{{4, 4, Packed, 32, 1, 1}, {8, 8, SoA, 16, 1, 1}, {4, 4, SoA, 32, 1, 1}}, 2) {
 		t.Run(v.String(), func(t *testing.T) {
 			t.Parallel()

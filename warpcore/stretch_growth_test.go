@@ -241,6 +241,7 @@ func growthStress(t *testing.T) func(seed uint64) error {
 }
 
 func TestGrowthInStretchesUnderStress(t *testing.T) {
+	testenv.ByTurns(t)
 	t.Parallel()
 	stress := growthStress(t)
 	for seed := range uint64(testenv.Seeds(40)) {

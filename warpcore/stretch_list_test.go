@@ -273,6 +273,7 @@ func stressedLists(t *testing.T) func(seed uint64) error {
 }
 
 func TestListStretchesUnderStress(t *testing.T) {
+	testenv.ByTurns(t)
 	stress := stressedLists(t)
 	for seed := range uint64(testenv.Seeds(40)) {
 		if err := stress(seed); err != nil {

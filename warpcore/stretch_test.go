@@ -38,23 +38,26 @@ func TestStretches(t *testing.T) {
 		for i, o := range []table.Options{{}, {Capacity: 3000}, {Capacity: 3000, LoadFactor: 1, Seed: 3}, {MaxBytes: 64 << 10, LoadFactor: 1},
 			{Capacity: 3000, Hash: kernel.HashIdentity}} {
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
-				seed := uint64(i)
+				seed, steps := uint64(i), 30
+				if !d.Info().CUDA() && !testenv.Long() {
+					steps = 12
+				}
 				tabletest.Set(func(d *device.Device, o table.Options) (table.Set[uint32], error) {
 					s, err := NewSet[uint32](d, Options{Options: o})
 					if err == nil {
 						inStretches(s.core, 17<<10)
 					}
 					return s, err
-				}).Churn(t, d, o, seed, 30, 2500)
-				tabletest.Map(stretched[uint32, uint32](Auto)).Churn(t, d, o, seed, 30, 2500)
+				}).Churn(t, d, o, seed, steps, 2500)
+				tabletest.Map(stretched[uint32, uint32](Auto)).Churn(t, d, o, seed, steps, 2500)
 				if o.Hash != 0 && !testenv.Long() {
 					return // a compilation for each
 				}
-				tabletest.Map(stretched[uint64, uint64](Packed)).Churn(t, d, o, seed, 30, 2500)
+				tabletest.Map(stretched[uint64, uint64](Packed)).Churn(t, d, o, seed, steps, 2500)
 				if !d.Info().CUDA() && !testenv.Long() {
 					return // another compilation, for what both sides of it have
 				}
-				tabletest.Map(stretched[uint64, uint32](Packed)).Churn(t, d, o, seed, 30, 2500)
+				tabletest.Map(stretched[uint64, uint32](Packed)).Churn(t, d, o, seed, steps, 2500)
 			})
 		}
 	})

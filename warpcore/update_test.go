@@ -39,8 +39,8 @@ func TestUpdates(t *testing.T) {
 			"i32, one long chain":       updates[int32](Options{Options: table.Options{Hash: kernel.HashConstant}, Window: 1, InsertGroup: 1}),
 			"i32, one chain by 8 lanes": updates[int32](Options{Options: table.Options{Hash: kernel.HashConstant}, InsertGroup: 8}),
 		} {
-			// Short runs have two: the suite of all families has another, the tests under stress have SoA, and one chain by 8 lanes takes minutes.
-			if name == "cpu" && !testenv.Long() && what != "float by 4 lanes" && what != "i64 in aos" {
+			// Short runs have one: the tests under stress have SoA, and one chain by 8 lanes takes minutes.
+			if name == "cpu" && !testenv.Long() && what != "float by 4 lanes" {
 				continue
 			}
 			t.Run(name+"/"+what, func(t *testing.T) {

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/warpmap/warpmap/internal/testenv"
 )
 
 // What fig has kept is drawn as fig draws it.
@@ -36,6 +38,7 @@ func TestDraw(t *testing.T) {
 
 // The figures of bench/results can be drawn.
 func TestDrawKept(t *testing.T) {
+	testenv.ByTurns(t)
 	if testing.Short() {
 		t.Skip("one goroutine draws: slow for the race detector, and nothing for it to find")
 	}

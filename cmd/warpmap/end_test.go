@@ -191,6 +191,7 @@ func TestSignalWhileRowsAreWritten(t *testing.T) {
 // A signal at any time, in joins of all ways (by columns, by bits, of text, by parts): nothing is left but the inputs
 // and, where the join was done, its output.
 func TestSignalAtAnyTime(t *testing.T) {
+	testenv.ByTurns(t)
 	d, err := device.Open("cpu")
 	testenv.Require(t, "cpu", err)
 	d.Close()

@@ -174,7 +174,7 @@ func TestBenchKinds(t *testing.T) {
 				warpmap.KindCache: {{}, {"--policy", "lfu", "--key-bytes", "8", "--value-bytes", "64"},
 					{"--host-values", "--value-bytes", "64"},
 					{"--policy", "scored", "--hits", "0.5", "--batch", "70", "--value-bytes", "8"}},
-			}[kind], 2) {
+			}[kind], 1) {
 				if kind == tables.KindFilter && family == "cuckoo" && own[0] == "--distinct" {
 					continue // it has room for a key 20 times
 				}

@@ -108,7 +108,7 @@ func TestDistinctOf(t *testing.T) {
 				defer f.Close()
 				err = f.Writing(nil, func(st *device.Stream) error {
 					distinct, _, read, err := f.DistinctOf(st, in.Addr(), 4, n, share)
-					if math.Abs(float64(distinct)-x.want) > 0.15*x.want || read != n/share { // chunks are drawn, 64 of them
+					if math.Abs(float64(distinct)-x.want) > 0.25*x.want || read != n/share { // chunks are drawn, 64 of them
 						t.Errorf("%s: %d keys among %d rows, want %.0f", what, distinct, read, x.want)
 					}
 					return err

@@ -158,6 +158,7 @@ func TestWidths(t *testing.T) {
 }
 
 func TestStashUnderStress(t *testing.T) {
+	testenv.ByTurns(t)
 	for seed := range testenv.SeedsOf(8, 2) {
 		d, err := device.Open("cpu", device.WithStress(uint64(seed)))
 		must(t, err)
