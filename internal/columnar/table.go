@@ -59,7 +59,7 @@ type Table struct {
 	id     uint64           // of the table in logs
 	number uint64           // of the last change that was logged; guarded by writing
 	log    *journal.Journal // guarded by writing; nil: none
-	owed   Batch            // keys of a batch of which a part may be done, and nothing is in the log; guarded by writing
+	owed   Batch            // keys of a batch that may be done in part, and is not in the log; guarded by writing
 }
 
 // ErrClosed is the error of a table that was closed or dropped.
