@@ -217,6 +217,47 @@ func (t *Table) noteRows(mode Mode, b Batch, how []combiner, r Result, numbers [
 	t.noteBatch(put, t.schema.All(), b, without)
 }
 
+// owe keeps the keys of a batch that failed, of which a part may be done, for settle.
+func (t *Table) owe(b Batch) {
+	if t.log != nil {
+		own := Batch{b.Rows, b.Columns[:len(t.schema.Keys)]}
+		t.owed = own.rows(but(b.Rows, nil), t.schema.Keys) // the caller's memory is its own again
+	}
+}
+
+// settle logs what the keys that are owed have now, and which of them are absent. So a batch that failed is the same
+// after the log is read. Errors: those of a look-up; then they stay owed, and nothing may be written before. The caller
+// holds writing and, with rows, using.
+func (t *Table) settle() error {
+	b := t.owed
+	if b.Rows == 0 {
+		return nil
+	}
+	k, found := t.packing.pack(b.Columns, 0, b.Rows), make([]bool, b.Rows)
+	width := t.width
+	if t.rows != nil {
+		width = numberBytes
+	}
+	values := make([]byte, b.Rows*width)
+	if err := t.index.find(k, values, found); err != nil {
+		return err
+	}
+	now, absent := b, unset(found)
+	if t.rows != nil {
+		numbers := as[int64](values)
+		for _, i := range absent {
+			numbers[i] = -1
+		}
+		now.Columns = append(slices.Clone(b.Columns), t.rows.gather(numbers)...)
+	} else if width > 0 {
+		now.Columns = append(slices.Clone(b.Columns), Data{Fixed: values})
+	}
+	t.noteBatch(deleted, t.schema.Keys, b, but(b.Rows, absent))
+	t.noteBatch(put, t.schema.All(), now, absent)
+	t.owed = Batch{}
+	return nil
+}
+
 // unset are the positions of flags that are not set.
 func unset(flags []bool) (positions []int) {
 	for i, is := range flags {

@@ -59,6 +59,7 @@ type Table struct {
 	id     uint64           // of the table in logs
 	number uint64           // of the last change that was logged; guarded by writing
 	log    *journal.Journal // guarded by writing; nil: none
+	owed   Batch            // keys of a batch that may be done in part, and is not in the log; guarded by writing
 }
 
 // ErrClosed is the error of a table that was closed or dropped.
@@ -213,7 +214,7 @@ func (t *Table) Columns(mode Mode) []Column {
 //
 // Errors: *NullError, a mode that the table's columns do not have, or ErrMemory, before anything is changed;
 // *table.FullError, which names the rows that are not in (all else is done, and the result says so, too); others of the
-// table, after which a part may be done; ErrClosed.
+// table, after which a part may be done, which the log then has; ErrClosed.
 func (t *Table) Put(mode Mode, b Batch) (r Result, err error) {
 	r.Rows = b.Rows
 	for i, c := range t.Columns(mode) {
@@ -235,16 +236,26 @@ func (t *Table) Put(mode Mode, b Batch) (r Result, err error) {
 	if t.closed {
 		return r, ErrClosed
 	}
+	if t.rows != nil {
+		t.using.Lock()
+		defer t.using.Unlock()
+	}
+	if err := t.settle(); err != nil {
+		return r, fmt.Errorf("what a batch before it did cannot be read for the log: %w", err)
+	}
 	t.changes.Add(1)
-	if t.rows == nil {
-		return t.putInline(mode, k, b, r)
+	switch {
+	case t.rows == nil:
+		r, err = t.putInline(mode, k, b, r)
+	case mode == Delete:
+		r, err = t.deleteRows(k, b, r)
+	default:
+		r, err = t.putRows(mode, k, b, how, r)
 	}
-	t.using.Lock()
-	defer t.using.Unlock()
-	if mode == Delete {
-		return t.deleteRows(k, b, r)
+	if t.owed.Rows > 0 {
+		t.settle() // or before the next batch
 	}
-	return t.putRows(mode, k, b, how, r)
+	return r, err
 }
 
 // CanPut tells of a mode that the table's columns do not have.
@@ -292,10 +303,13 @@ func (t *Table) putInline(mode Mode, k keys, b Batch, r Result) (Result, error) 
 	default:
 		err = t.index.update(k, values, combineInline(t.schema.Values[0].Type, mode))
 	}
-	if r, err = refused(r, err); err == nil || r.Refused != nil {
-		if failed := t.noteInline(mode, k, b, r, flags); failed != nil {
-			return Result{Rows: r.Rows}, failed
-		}
+	if r, err = refused(r, err); err != nil && r.Refused == nil {
+		t.owe(b)
+		return r, err
+	}
+	if failed := t.noteInline(mode, k, b, r, flags); failed != nil {
+		t.owe(b)
+		return Result{Rows: r.Rows}, failed
 	}
 	return r, err
 }
@@ -375,13 +389,15 @@ func (t *Table) putRows(mode Mode, k keys, whole Batch, how []combiner, r Result
 	var full *table.FullError
 	if len(fresh) > 0 {
 		if err := t.index.insertNew(newKeys, bytesOf(taken), added); err != nil && !errors.As(err, &full) {
+			t.owe(whole)
 			return r, err // nobody knows which rows the index names: they stay
 		}
 	}
 	r.Added = countTrue(added)
 	again, spare, err := t.again(k, fresh, taken, added, full, &r)
 	if err != nil {
-		return r, err
+		t.owe(whole)
+		return Result{Rows: r.Rows}, err
 	}
 	for i, is := range found {
 		two, late := again[i]
@@ -452,6 +468,7 @@ func (t *Table) deleteRows(k keys, b Batch, r Result) (Result, error) {
 		return r, err
 	}
 	if err := t.index.remove(k, gone); err != nil {
+		t.owe(b)
 		return r, err // the rows that were removed stay taken
 	}
 	for i, is := range gone {

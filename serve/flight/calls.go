@@ -304,6 +304,7 @@ func (s *Server) put(c *call, from <-chan received, e *entry, mode columnar.Mode
 		})
 		release(r.data.DataBody)
 		if err != nil && result.Refused == nil {
+			s.tables.commit() // a part may be done, which is so after a crash then
 			return err
 		}
 		s.metrics.put.Add(int64(b.Rows))

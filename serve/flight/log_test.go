@@ -21,6 +21,7 @@ import (
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/columnar"
+	"github.com/warpmap/warpmap/internal/faults"
 	"github.com/warpmap/warpmap/internal/testenv"
 )
 
@@ -258,6 +259,86 @@ func TestLogOfEqualKeys(t *testing.T) {
 	if got := contents(t, opened(t, o)); !sameTables(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
+}
+
+// A batch that fails in its middle may be done in part: a server that is killed then has the same part of it, at once
+// if the keys can be read, else from the next batch on.
+func TestLogOfFailedBatches(t *testing.T) {
+	devices := cpu(t)
+	r := rand.New(rand.NewPCG(testenv.FirstSeed(), 9))
+	o := Options{Devices: devices, Folder: t.TempDir(), Fsync: FsyncAlways}
+	s := opened(t, o)
+	failed, partly := 0, 0
+	for i, columns := range loggedTables {
+		all, err := columnar.Parse(columns)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := fmt.Sprint("t", i)
+		created := func() *entry {
+			if err := s.Create(Spec{Name: name, Columns: columns, Keys: []string{all[0].Name}}); err != nil {
+				t.Fatal(err)
+			}
+			e, err := s.tables.get(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return e
+		}
+		e := created()
+		for _, mode := range []columnar.Mode{columnar.Insert, columnar.Add, columnar.InsertNew, columnar.Delete} {
+			if e.CanPut(mode) != nil {
+				continue
+			}
+			for _, site := range []faults.Site{faults.Alloc, faults.HostAlloc, faults.Launch, faults.CopyOut, faults.Sync} {
+				for n := int64(1); n <= 12; n++ {
+					b := batchFor(r, e.Columns(mode), 20, 300)
+					before := contents(t, s)
+					rest := n%2 == 0
+					order := &faults.Counter{Site: site, N: n, Rest: rest, Outcome: faults.Fails}
+					faults.Set(devices[0], order.Order)
+					_, err := e.Put(mode, b)
+					faults.Set(devices[0], nil)
+					if !order.Met() {
+						break
+					}
+					if err == nil {
+						continue
+					}
+					if e.Export(context.Background(), 0, 1, func(columnar.Frame) error { return nil }) != nil { // nobody can read it any more
+						if err := s.tables.drop(name); err != nil {
+							t.Fatal(err)
+						}
+						e = created()
+						continue
+					}
+					if failed++; sameTables(before, contents(t, s)) {
+						continue
+					}
+					partly++
+					if rest {
+						if _, err := e.Put(columnar.Insert, batchFor(r, all, 1, 300)); err != nil {
+							t.Fatal(err)
+						}
+					}
+					if err := s.tables.commit(); err != nil {
+						t.Fatal(err)
+					}
+					want, killed := contents(t, s), o
+					killed.Folder = copied(t, o.Folder)
+					again := opened(t, killed)
+					if got := contents(t, again); !sameTables(got, want) {
+						t.Errorf("%s, %s, %s %d fails: %v, want %v", columns, mode, site, n, got, want)
+					}
+					again.Close()
+				}
+			}
+		}
+	}
+	if partly == 0 {
+		t.Errorf("%d batches failed, and none was done in part", failed)
+	}
+	t.Logf("%d batches failed, of which %d had changed something", failed, partly)
 }
 
 // logged is a folder whose log has a few changes, the log's name, and what the tables were before each change and after
