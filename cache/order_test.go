@@ -3,6 +3,7 @@ package cache
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -119,6 +120,30 @@ func TestOrderIsLeftOut(t *testing.T) {
 		must(t, m.InsertScored(keys, keys, scoresFor(o, len(keys))))
 		if m.core.order.puts.Loaded() {
 			t.Errorf("%+v: rows came in order", o)
+		}
+	}
+}
+
+// A cache with a bound of bytes has as many buckets as fit beside its marks, and knows that at once, whatever the bound.
+// Marks that would take more than a share of the L2 cache are never set, and take no memory.
+func TestBytesOfMarks(t *testing.T) {
+	for _, most := range []int64{0, 1 << 20, math.MaxInt64} {
+		for _, bytes := range []int64{1 << 12, 1<<24 + 321, 1<<37 + 1, 1 << 50, math.MaxInt64} {
+			for _, valueBytes := range []int{8, 4096} {
+				o, cfg := Options{Bytes: bytes}, config{keyBytes: 8, valueBytes: valueBytes, tile: tileRows, marks: true}
+				if bytes < cfg.bytes(1) {
+					continue
+				}
+				n, err := o.complete(&cfg, most)
+				must(t, err)
+				full := cfg.bytes(n+1) > bytes || n == mostPairs/ways
+				if n < 1 || cfg.bytes(n) > bytes || !full || cfg.marksBytes(n) > most {
+					t.Errorf("%d bytes, %d of marks: %d buckets, of %d bytes, %+v", bytes, most, n, cfg.bytes(n), cfg)
+				}
+				if cfg.marks != (most == math.MaxInt64 || bytes < 1<<20<<6 && most > 0) {
+					t.Errorf("%d bytes, %d of marks: %d buckets, marks: %t", bytes, most, n, cfg.marks)
+				}
+			}
 		}
 	}
 }
