@@ -198,6 +198,7 @@ func (c *core) begin() error {
 		c.t.Values = c.values.Mapped().Addr()
 	}
 	c.beginOrder()
+	frame.AheadOfLate(c.frame.Device, func() bool { return c.cfg.tile == 0 || c.loadCover() }) // also if batches are larger
 	_, marks := c.cfg.besideAt(buckets)
 	return errors.Join(c.mem.Slice(int(marks), c.mem.Len()).Fill(st, 0), c.empty(st), st.SyncOf(c.frame.Device))
 }
