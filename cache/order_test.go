@@ -25,6 +25,7 @@ func inOrder(d *device.Device, o Options, n int) (err error) {
 	if d.Info().CUDA() {
 		c.order.putFrom, c.order.marksFrom = 1, 1
 	}
+	c.order.regions.PieceRows = int64(n) * 2 / 5 // three pieces, of which the last is smaller
 	keys, values := make([]uint64, n), make([]uint64, n)
 	rng := rand.New(rand.NewPCG(1, 1))
 	for i := range keys {
@@ -90,6 +91,7 @@ func TestOrder(t *testing.T) {
 			must(t, inOrder(d, Options{Capacity: 100_000, early: !cuda}, 40_000))
 			must(t, inOrder(d, Options{Capacity: 1001 * ways, early: !cuda}, 40_000)) // an odd number of buckets, all full
 			if !cuda {
+				must(t, covers[uint64](d, Options{Capacity: 640, early: true}, 1, 3000)) // several tiles of a stretch
 				for _, p := range testenv.Some([]Policy{LRU, Scored, LFU}, 1) {
 					for seed := range uint64(testenv.Seeds(16)) {
 						must(t, churn[uint64, uint64](d, Options{Capacity: 40, Policy: p, early: true}, seed, 60, 200, 120))
@@ -102,6 +104,7 @@ func TestOrder(t *testing.T) {
 		seed += testenv.FirstSeed()
 		d := open(t, "cpu", device.WithStress(seed))
 		must(t, churn[uint64, uint64](d, Options{Capacity: 36, early: true}, seed, 12, 160, 60))
+		must(t, churn[uint64, uint64](d, Options{Capacity: 36, early: true}, seed, 4, 2500, 60)) // several tiles
 	}
 }
 
