@@ -100,6 +100,7 @@ func newCore(d *device.Device, cfg config, o Options) (*core, error) {
 // than mostMarks bytes.
 func (o *Options) complete(cfg *config, mostMarks int64) (buckets int64, err error) {
 	cfg.expires, cfg.inHost = o.Lives || o.TimeToLive > 0, o.HostValues
+	cfg.marks = cfg.marks && o.Policy == LRU // counts of uses are added up one by one
 	bounded := o.Bytes != 0 || o.HostBytes != 0
 	switch {
 	case o.Policy < LRU || o.Policy > Scored:
@@ -132,8 +133,7 @@ func (o *Options) complete(cfg *config, mostMarks int64) (buckets int64, err err
 		o.Seed = rand.Uint64()
 	}
 	cfg.policy, cfg.hash = o.Policy, o.Hash
-	cfg.marks = cfg.marks && o.Policy == LRU // counts of uses are added up one by one
-	if o.Policy == Scored {                  // of its rows with one key, each may have a score of its own, and may be refused
+	if o.Policy == Scored { // of its rows with one key, each may have a score of its own, and may be refused
 		cfg.tile = 0
 	}
 	if buckets = o.buckets(cfg); cfg.marksBytes(buckets) > mostMarks {

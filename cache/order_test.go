@@ -128,8 +128,12 @@ func TestOrderIsLeftOut(t *testing.T) {
 }
 
 // A cache with a bound of bytes has as many buckets as fit beside its marks, and knows that at once, whatever the bound.
-// Marks that would take more than a share of the L2 cache are never set, and take no memory.
+// Marks that would take more than a share of the L2 cache are never set, and take no memory, as those of other policies.
 func TestBytesOfMarks(t *testing.T) {
+	cfg := config{keyBytes: 8, valueBytes: 8, tile: tileRows, marks: true}
+	if n, err := (&Options{Bytes: cfg.bucketBytes(), Policy: LFU}).complete(&cfg, math.MaxInt64); n != 1 || err != nil {
+		t.Errorf("an LFU cache of the bytes of a bucket: %d buckets, %v", n, err)
+	}
 	for _, most := range []int64{0, 1 << 20, math.MaxInt64} {
 		for _, bytes := range []int64{1 << 12, 1<<24 + 321, 1<<37 + 1, 1 << 50, math.MaxInt64} {
 			for _, valueBytes := range []int{8, 4096} {
