@@ -78,7 +78,7 @@
 //  5. The counters say how many pairs there are: those that took an empty slot, less those that were
 //     erased or swept.
 //  6. Scores of an LRU cache are not larger than the clock, and those of an LFU cache are at least 1.
-//  7. No mark is set between operations.
+//  7. No mark is set between operations, but for those of look-ups that failed, which the next large batch takes away.
 //
 // # Concurrency
 //
