@@ -174,7 +174,7 @@ func TestCompileAheadForLargeBatches(t *testing.T) {
 	single := []string{"stretch.cu", "staged.cu", "panes.cu"}
 	for kind, files := range map[table.Kind][]string{
 		table.KindMap: single, table.KindSet: single, table.KindCounter: single,
-		table.KindMultiMap: {"stretch_multi.cu"}, table.KindBucketList: {"stretch_list.cu"}, table.KindMultiBucket: nil,
+		table.KindMultiMap: {"stretch_multi.cu"}, table.KindBucketList: {"stretch_list.cu"}, table.KindMultiBucket: nil, warpmap.KindCache: single,
 	} {
 		if !testenv.Long() && (kind == table.KindSet || kind == table.KindCounter || kind == table.KindMultiBucket) {
 			continue
@@ -200,6 +200,9 @@ func TestCompileAheadForLargeBatches(t *testing.T) {
 			}
 			if kind == table.KindMap && family == warpmap.WarpCore && !asked["distinct.distinct"] {
 				t.Error("no batch is so large that its distinct keys are counted")
+			}
+			if kind == warpmap.KindCache && !asked["cache-cover.cover"] {
+				t.Error("no batch is so small that it does not go in by stretches, and so large that its rows are covered")
 			}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"sort"
 	"time"
 	"unsafe"
 
@@ -90,10 +91,11 @@ func newCore(d *device.Device, cfg config, o Options) (*core, error) {
 	return frame.Made(c, c.frame.Open(family, d, c.begin, c.free))
 }
 
-// complete checks the options, and tells how many buckets they ask for.
-func (o *Options) complete(cfg *config) (buckets int64, err error) {
+// complete checks the options, and tells how many buckets they ask for. There are no marks where they would take more
+// than mostMarks bytes.
+func (o *Options) complete(cfg *config, mostMarks int64) (buckets int64, err error) {
 	cfg.expires, cfg.inHost = o.Lives || o.TimeToLive > 0, o.HostValues
-	each := cfg.bucketBytes() + cfg.apartBytes() - cfg.hostBytes(1)
+	cfg.marks = cfg.marks && o.Policy == LRU // counts of uses are added up one by one
 	bounded := o.Bytes != 0 || o.HostBytes != 0
 	switch {
 	case o.Policy < LRU || o.Policy > Scored:
@@ -126,24 +128,30 @@ func (o *Options) complete(cfg *config) (buckets int64, err error) {
 		o.Seed = rand.Uint64()
 	}
 	cfg.policy, cfg.hash = o.Policy, o.Hash
-	cfg.marks = cfg.marks && o.Policy == LRU // counts of uses are added up one by one
-	if o.Policy == Scored {                  // of its rows with one key, each may have a score of its own, and may be refused
+	if o.Policy == Scored { // of its rows with one key, each may have a score of its own, and may be refused
 		cfg.tile = 0
 	}
-	if !bounded {
-		return (int64(o.Capacity) + ways - 1) / ways, nil
-	}
-	buckets = math.MaxInt64
-	if o.HostBytes > 0 {
-		buckets = min(o.HostBytes/cfg.hostBytes(1), mostPairs/ways)
-	}
-	if o.Bytes > 0 {
-		buckets = min(buckets, o.Bytes/each)
-		for cfg.bytes(buckets) > o.Bytes { // values that lie apart begin at a round address
-			buckets--
-		}
+	if buckets = o.buckets(cfg); cfg.marksBytes(buckets) > mostMarks {
+		cfg.marks = false
+		buckets = o.buckets(cfg)
 	}
 	return buckets, nil
+}
+
+// buckets is how many the options ask for, which are sound: with a bound, as many as fit.
+func (o *Options) buckets(cfg *config) int64 {
+	if o.Capacity != 0 {
+		return (int64(o.Capacity) + ways - 1) / ways
+	}
+	buckets := int64(mostPairs / ways)
+	if o.HostBytes > 0 {
+		buckets = min(buckets, o.HostBytes/cfg.hostBytes(1))
+	}
+	if o.Bytes > 0 { // weights and marks take some, and values that lie apart begin at a round address
+		most := min(buckets, o.Bytes/(cfg.bucketBytes()+cfg.apartBytes()-cfg.hostBytes(1)))
+		buckets = int64(sort.Search(int(most), func(n int) bool { return cfg.bytes(int64(n)+1) > o.Bytes }))
+	}
+	return buckets
 }
 
 // begin makes an empty cache as the options say.
@@ -154,7 +162,11 @@ func (c *core) begin() error {
 		c.cfg.tile = tileRows
 	}
 	c.cfg.marks = c.opts.early || c.frame.Device.Info().CUDA()
-	buckets, err := c.opts.complete(&c.cfg)
+	mostMarks := c.frame.Device.Info().L2 / marksCache
+	if c.opts.early {
+		mostMarks = math.MaxInt64
+	}
+	buckets, err := c.opts.complete(&c.cfg, mostMarks)
 	if err != nil {
 		return err
 	}
@@ -181,6 +193,7 @@ func (c *core) begin() error {
 		c.t.Values = c.values.Mapped().Addr()
 	}
 	c.beginOrder()
+	frame.AheadOfLate(c.frame.Device, func() bool { return c.cfg.tile == 0 || c.loadCover() }) // also if batches are larger
 	_, marks := c.cfg.besideAt(buckets)
 	return errors.Join(c.mem.Slice(int(marks), c.mem.Len()).Fill(st, 0), c.empty(st), st.SyncOf(c.frame.Device))
 }

@@ -57,7 +57,7 @@
 // deletion look before they take the lock.
 //
 // A batch on a GPU that is large for its cache, of values of up to 8 bytes, goes in stretch by stretch (order.go,
-// stretch.cu). Its rows are brought in the order of stretches of 64 to 128 buckets in two passes. A block takes the
+// stretch.cu). Its rows are brought in the order of stretches of 64 to 256 buckets in two passes. A block takes the
 // buckets of a stretch into shared memory, does all of the above there, and writes them back. Rows with scores or lives
 // of their own go in as they come, and so do all rows of a cache with Options.Bytes, for what brings rows in order takes
 // memory: twice the batch.
@@ -78,7 +78,7 @@
 //  5. The counters say how many pairs there are: those that took an empty slot, less those that were
 //     erased or swept.
 //  6. Scores of an LRU cache are not larger than the clock, and those of an LFU cache are at least 1.
-//  7. No mark is set between operations.
+//  7. No mark is set between operations, but for those of look-ups that failed, which the next large batch takes away.
 //
 // # Concurrency
 //

@@ -54,7 +54,7 @@ func (c *core) beginOrder() {
 	if c.opts.early {
 		o.marksFrom, o.putFrom = 1, 1
 	}
-	if marks := c.cfg.marksBytes(int64(c.t.Count)); marks == 0 || marks > info.L2/marksCache && !c.opts.early {
+	if !c.cfg.marks {
 		o.marksFrom = math.MaxInt64
 	}
 }

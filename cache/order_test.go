@@ -3,6 +3,7 @@ package cache
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -24,6 +25,7 @@ func inOrder(d *device.Device, o Options, n int) (err error) {
 	if d.Info().CUDA() {
 		c.order.putFrom, c.order.marksFrom = 1, 1
 	}
+	c.order.regions.PieceRows = int64(n) * 2 / 5 // three pieces, of which the last is smaller
 	keys, values := make([]uint64, n), make([]uint64, n)
 	rng := rand.New(rand.NewPCG(1, 1))
 	for i := range keys {
@@ -89,6 +91,7 @@ func TestOrder(t *testing.T) {
 			must(t, inOrder(d, Options{Capacity: 100_000, early: !cuda}, 40_000))
 			must(t, inOrder(d, Options{Capacity: 1001 * ways, early: !cuda}, 40_000)) // an odd number of buckets, all full
 			if !cuda {
+				must(t, covers[uint64](d, Options{Capacity: 640, early: true}, 1, 3000)) // several tiles of a stretch
 				for _, p := range testenv.Some([]Policy{LRU, Scored, LFU}, 1) {
 					for seed := range uint64(testenv.Seeds(16)) {
 						must(t, churn[uint64, uint64](d, Options{Capacity: 40, Policy: p, early: true}, seed, 60, 200, 120))
@@ -101,6 +104,7 @@ func TestOrder(t *testing.T) {
 		seed += testenv.FirstSeed()
 		d := open(t, "cpu", device.WithStress(seed))
 		must(t, churn[uint64, uint64](d, Options{Capacity: 36, early: true}, seed, 12, 160, 60))
+		must(t, churn[uint64, uint64](d, Options{Capacity: 36, early: true}, seed, 4, 2500, 60)) // several tiles
 	}
 }
 
@@ -119,6 +123,34 @@ func TestOrderIsLeftOut(t *testing.T) {
 		must(t, m.InsertScored(keys, keys, scoresFor(o, len(keys))))
 		if m.core.order.puts.Loaded() {
 			t.Errorf("%+v: rows came in order", o)
+		}
+	}
+}
+
+// A cache with a bound of bytes has as many buckets as fit beside its marks, and knows that at once, whatever the bound.
+// Marks that would take more than a share of the L2 cache are never set, and take no memory, as those of other policies.
+func TestBytesOfMarks(t *testing.T) {
+	cfg := config{keyBytes: 8, valueBytes: 8, tile: tileRows, marks: true}
+	if n, err := (&Options{Bytes: cfg.bucketBytes(), Policy: LFU}).complete(&cfg, math.MaxInt64); n != 1 || err != nil {
+		t.Errorf("an LFU cache of the bytes of a bucket: %d buckets, %v", n, err)
+	}
+	for _, most := range []int64{0, 1 << 20, math.MaxInt64} {
+		for _, bytes := range []int64{1 << 12, 1<<24 + 321, 1<<37 + 1, 1 << 50, math.MaxInt64} {
+			for _, valueBytes := range []int{8, 4096} {
+				o, cfg := Options{Bytes: bytes}, config{keyBytes: 8, valueBytes: valueBytes, tile: tileRows, marks: true}
+				if bytes < cfg.bytes(1) {
+					continue
+				}
+				n, err := o.complete(&cfg, most)
+				must(t, err)
+				full := cfg.bytes(n+1) > bytes || n == mostPairs/ways
+				if n < 1 || cfg.bytes(n) > bytes || !full || cfg.marksBytes(n) > most {
+					t.Errorf("%d bytes, %d of marks: %d buckets, of %d bytes, %+v", bytes, most, n, cfg.bytes(n), cfg)
+				}
+				if cfg.marks != (most == math.MaxInt64 || bytes < 1<<20<<6 && most > 0) {
+					t.Errorf("%d bytes, %d of marks: %d buckets, marks: %t", bytes, most, n, cfg.marks)
+				}
+			}
 		}
 	}
 }

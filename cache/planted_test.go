@@ -15,8 +15,8 @@ import (
 // because it changes the kernels' text.
 func TestPlantedDefectsAreFound(t *testing.T) {
 	testenv.ByTurns(t)
-	kernels, header, cover := kernelsCU, cacheCUH, coverCU
-	defer func() { kernelsCU, cacheCUH, coverCU = kernels, header, cover }()
+	kernels, header, cover, stretch := kernelsCU, cacheCUH, coverCU, stretchCU
+	defer func() { kernelsCU, cacheCUH, coverCU, stretchCU = kernels, header, cover, stretch }()
 	alone := func(p Policy, churn func(*device.Device, Options, uint64, int, int, int) error) func(seed uint64) error {
 		return func(seed uint64) error {
 			d, err := device.Open("cpu")
@@ -40,6 +40,17 @@ func TestPlantedDefectsAreFound(t *testing.T) {
 		d, err := device.Open("cpu")
 		must(t, err)
 		return errors.Join(inOrder(d, Options{Capacity: 1001 * ways, early: true}, 40_000), d.Close())
+	}
+	weighed := func(seed uint64) error {
+		d, err := device.Open("cpu")
+		must(t, err)
+		return errors.Join(covers[uint64](d, Options{Capacity: 640, early: true}, seed, 3000), d.Close())
+	}
+	inStretches := func(seed uint64) error {
+		d, err := device.Open("cpu", device.WithStress(seed))
+		must(t, err)
+		defer d.Close()
+		return churn[uint64, uint64](d, Options{Capacity: 36, early: true}, seed, 4, 2500, 60)
 	}
 	stressed := func(p Policy, group int, churn func(*device.Device, Options, uint64, int, int,
 		int) error) func(seed uint64) error {
@@ -135,9 +146,25 @@ func TestPlantedDefectsAreFound(t *testing.T) {
 			"a pair that is marked keeps its score", &kernelsCU, ordered,
 			"if (marks >> lane & 1) store_relaxed", "if (marks >> lane & 2) store_relaxed",
 		},
+		{
+			"a row of a stretch that comes for others counts once", &stretchCU, weighed,
+			"counts.updated += weight - 1;", ";",
+		},
+		{
+			"a row of a stretch comes in before all are counted that it comes for", &stretchCU, weighed,
+			"add(&stage.count[one], 1u);\n        }\n        block_sync();", "add(&stage.count[one], 1u);\n        }",
+		},
+		{
+			"a value is that of a row of another tile", &stretchCU, inStretches,
+			"paired_input<C>(p.rows.values, first + i)", "paired_input<C>(p.rows.values, load_readonly(starts) + i)",
+		},
+		{
+			"a stretch is written back before all rows are in", &stretchCU, inStretches,
+			"    block_sync();\n    for (u32 i = thread_index(); i < words", "    for (u32 i = thread_index(); i < words",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			kernelsCU, cacheCUH, coverCU = kernels, header, cover
+			kernelsCU, cacheCUH, coverCU, stretchCU = kernels, header, cover, stretch
 			if n := strings.Count(*c.text, c.old); n != 1 {
 				t.Fatalf("the kernels have %d times\n%s", n, c.old)
 			}

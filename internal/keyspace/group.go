@@ -12,6 +12,7 @@ type Group struct {
 	space  *Space
 	shards Several
 	parts  []part
+	spare  []byte // memory of the last part
 }
 
 // part is the records of a log.
@@ -56,7 +57,8 @@ func (g *Group) add(l *journal.File, e entry) {
 		i++
 	}
 	if i == len(g.parts) {
-		g.parts = append(g.parts, part{log: l})
+		g.parts = append(g.parts, part{log: l, buf: g.spare})
+		g.spare = nil
 	}
 	p := &g.parts[i]
 	p.buf = appendEntry(p.buf, e)
@@ -88,8 +90,8 @@ func (g *Group) End() {
 	g.set(nil)
 	for i := range g.parts {
 		g.parts[i].end()
+		g.spare = g.parts[i].buf
 	}
-	if len(g.parts) > 1 { // a snapshot has begun, and the older log goes
-		g.parts = nil
-	}
+	clear(g.parts) // a session that rests keeps no log that a snapshot has replaced
+	g.parts = g.parts[:0]
 }

@@ -504,3 +504,73 @@ func TestSnapshotIsNotAheadOfLog(t *testing.T) {
 		t.Errorf("%d of %d keys have values in the snapshot that the log has not", ahead, len(before))
 	}
 }
+
+// The memory of a group is good for the next, also where a snapshot begins between or within them, and keeps no log.
+func TestGroupAgain(t *testing.T) {
+	folder := t.TempDir()
+	s, err := Open(Options{Folder: folder, Sync: SyncNever})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{}
+	var g *Group
+	for round := range 40 {
+		var all Several
+		n := 1 + round%5
+		key := func(i int) []byte { return []byte(fmt.Sprint("key ", round%7, i)) }
+		for i := range n {
+			all.Add(s.Hash(key(i)))
+		}
+		s.LockAll(&all)
+		if g = s.GroupAgain(g, &all); round%10 == 5 { // a snapshot has come to the last of the shards alone
+			other, err := s.disk.Begin()
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Of(s.Hash(key(n - 1))).log = other
+		}
+		for i := range n {
+			value := bytes.Repeat([]byte{byte('a' + round%26)}, 1+round%3*4000)
+			s.Of(s.Hash(key(i))).Put(s.Hash(key(i)), key(i), value, 0, 1)
+			want[string(key(i))] = string(value)
+		}
+		g.End()
+		s.UnlockAll(&all)
+		for _, p := range g.parts[:cap(g.parts)] {
+			if p.log != nil {
+				t.Fatalf("round %d: a log is kept", round)
+			}
+		}
+		if cap(g.spare) > mostKept {
+			t.Fatalf("round %d: %d bytes are kept", round, cap(g.spare))
+		}
+		if round%10 == 5 {
+			last := s.disk.Last()
+			for i := range s.shards {
+				s.shards[i].log = last
+			}
+			if err := s.disk.End(false); err != nil {
+				t.Fatal(err)
+			}
+		} else if round%10 == 9 {
+			if err := s.Save(true); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again := open(t, Options{Folder: folder})
+	for key, value := range want {
+		hash := again.Hash([]byte(key))
+		sh := again.Lock(hash)
+		if got, _, _ := sh.Get(hash, []byte(key), 1); string(got) != value {
+			t.Errorf("%q has %.20q of %d bytes, want %.20q of %d", key, got, len(got), value, len(value))
+		}
+		sh.Unlock()
+	}
+	if int(again.Len()) != len(want) {
+		t.Errorf("%d keys, want %d", again.Len(), len(want))
+	}
+}

@@ -313,6 +313,23 @@ func TestPipelinesOfSet(t *testing.T) {
 	}
 }
 
+// A round of SETs ends for as many replies as one of other commands, and the rest is answered in the next.
+func TestRoundsOfSet(t *testing.T) {
+	s := serve(t, Options{})
+	near, far := net.Pipe()
+	defer near.Close()
+	defer far.Close()
+	c := s.newSession(near)
+	const n, reply = mostRound/5 + 100, 5
+	c.in.Feed(bytes.Repeat([]byte("SET a b\r\n"), n))
+	c.run(time.Now())
+	if first := c.done; !c.more || first >= n || len(c.out) >= mostRound+1000 {
+		t.Fatalf("%d of %d SETs are done in a round, with %d bytes of replies; more: %t", first, n, len(c.out), c.more)
+	} else if c.run(time.Now()); c.more || first+c.done != n || len(c.out) != n*reply {
+		t.Fatalf("%d and %d of %d SETs are done, with %d bytes of replies", first, c.done, n, len(c.out))
+	}
+}
+
 // An MGET that removes keys, which have expired, finds all others, though these move in the index, which may shrink or go.
 func TestMGetRemovesExpired(t *testing.T) {
 	s := serve(t, Options{MaxMemory: 64 << 20})

@@ -190,9 +190,9 @@ func (c *session) look() (n, got int, of *command, err error) {
 }
 
 // sets does so many requests, which are SET without options, some with the shards of their keys locked at once, and
-// logged at once.
+// logged at once. It tells how many: fewer where their replies are as many as a round has.
 func (c *session) sets(n int) (done int) {
-	for done < n {
+	for done < n && len(c.out)-c.from < min(mostRound, c.s.o.Output) {
 		some := c.hashes[done:min(done+setsAtOnce, n)]
 		var all keyspace.Several
 		for _, hash := range some {
