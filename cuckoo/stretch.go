@@ -38,10 +38,13 @@ func stretchesFor(info device.Info) stretches {
 // out, and told if b has Flags.
 func (f *filter) byStretches(st *device.Stream, b frame.Rows, refused uint64) (bool, error) {
 	s, bytes, windows := &f.stretch, int64(f.mem.Len()), f.geometry.all()
-	shared := f.geometry.buckets*int64(f.cfg.words())*wordBytes + sharedBeside
+	shared, most := f.geometry.buckets*int64(f.cfg.words())*wordBytes+sharedBeside, f.frame.Device.Info().Shared
+	if f.frame.Device.Info().CUDA() { // elsewhere a kernel's own variables lie apart
+		most -= waitingBytes
+	}
 	if b.N < s.minRows || b.N > mostRows || bytes < f.regions.MinBytes ||
 		b.N*s.keyBytes < bytes ||
-		windows > frame.MaxParts*frame.MaxParts || shared+waitingBytes > f.frame.Device.Info().Shared || !f.loadStretches() {
+		windows > frame.MaxParts*frame.MaxParts || shared > most || !f.loadStretches() {
 		return false, nil
 	}
 	kernel := s.erase
