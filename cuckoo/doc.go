@@ -80,7 +80,7 @@
 //	  by regions            20 bytes of streams, 1.35 sectors read and swapped
 //	                        in L2                                                22   not measured
 //	deletions, untold       window by window: 24 bytes of streams a key          35   32
-//	deletions, told         window by window: 32 bytes of streams a key          30   29
+//	deletions, told         window by window: 32 bytes of streams a key           –   29
 //
 // In the kernel that inserts, 16 of 32 lanes are at work on average, and a third of the time goes by at its barriers
 // (ncu): the few keys that move others take the most.

@@ -3,6 +3,7 @@ package cuckoo
 import (
 	_ "embed"
 	"fmt"
+	"math"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/frame"
@@ -208,6 +209,8 @@ const (
 	stretchKey = 32
 	// stretchThreads is how many threads a block has that works on a window.
 	stretchThreads = 512
+	// mostRows: the numbers of rows have 32 bits, and of those a step behind the last, too.
+	mostRows = math.MaxUint32 - 8*stretchThreads
 	// sharedBeside is dynamic shared memory beside a window: its version.
 	sharedBeside = 16
 	// waiting is how many rows of a window may wait whose first bucket is full: those that four rows of each thread can

@@ -12,9 +12,6 @@ import (
 //go:embed stretch.cu
 var stretchCU string
 
-// mostRows: the numbers of rows have 32 bits, and of those a step behind the last, too.
-const mostRows = math.MaxUint32 - 8*stretchThreads
-
 // stretches are the kernels of stretch.cu, and when they are used: where a batch has a key for so many bytes of the
 // filter, because all of that is read and written.
 type stretches struct {

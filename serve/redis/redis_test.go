@@ -126,6 +126,25 @@ func (c *testClient) do(args ...string) string {
 	return c.reply()
 }
 
+// ask gives the replies to requests, one after the other, or in a pipeline.
+func (c *testClient) ask(requests [][]string, pipelined bool) (replies string) {
+	c.t.Helper()
+	var pipeline []byte
+	for _, one := range requests {
+		if pipeline = append(pipeline, request(one...)...); !pipelined {
+			c.send(pipeline)
+			replies, pipeline = replies+c.reply(), nil
+		}
+	}
+	if pipelined {
+		c.send(pipeline)
+		for range requests {
+			replies += c.reply()
+		}
+	}
+	return replies
+}
+
 // want fails where a command has another reply.
 func (c *testClient) want(reply string, args ...string) {
 	c.t.Helper()
@@ -215,19 +234,7 @@ func TestPipelinesOfGet(t *testing.T) {
 			}
 		}
 		time.Sleep(20 * time.Millisecond)
-		var pipeline []byte
-		for _, one := range asked {
-			if round == 0 {
-				all[0] += c.do(one...)
-			}
-			pipeline = append(pipeline, request(one...)...)
-		}
-		if round == 1 {
-			c.send(pipeline)
-			for range asked {
-				all[1] += c.reply()
-			}
-		}
+		all[round] = c.ask(asked, round == 1)
 		n := s.space.Counts(false)
 		all[round] += fmt.Sprint(n.Hits, n.Misses, n.Keys)
 	}
@@ -261,37 +268,25 @@ func TestPipelinesOfSet(t *testing.T) {
 					[]string{"SET", "c", "3"}, []string{"SET", "d", "4"}, []string{"EXEC"}, []string{"TTL", "k12"})
 			}
 		}
-		var pipeline []byte
-		for _, one := range asked {
-			if round == 0 {
-				all[0] += c.do(one...)
-			}
-			pipeline = append(pipeline, request(one...)...)
-		}
-		if round == 1 {
-			others := make(chan error)
-			for i := range 4 {
-				other := dial(t, s.addr)
-				go func() {
-					var b []byte
-					for j := range 5000 {
-						b = append(b, request("SET", fmt.Sprint("other", j%100), fmt.Sprint(i))...)
-					}
-					_, err := other.Write(b)
-					for range 5000 {
-						err = cmp.Or(err, readReply(other.from, new(bytes.Buffer)))
-					}
-					others <- err
-				}()
-			}
-			c.send(pipeline)
-			for range asked {
-				all[1] += c.reply()
-			}
-			for range 4 {
-				if err := <-others; err != nil {
-					t.Error(err)
+		others := make(chan error)
+		for i := range 4 * round {
+			other := dial(t, s.addr)
+			go func() {
+				var b []byte
+				for j := range 5000 {
+					b = append(b, request("SET", fmt.Sprint("other", j%100), fmt.Sprint(i))...)
 				}
+				_, err := other.Write(b)
+				for range 5000 {
+					err = cmp.Or(err, readReply(other.from, new(bytes.Buffer)))
+				}
+				others <- err
+			}()
+		}
+		all[round] = c.ask(asked, round == 1)
+		for range 4 * round {
+			if err := <-others; err != nil {
+				t.Error(err)
 			}
 		}
 		watcher.want("*-1\r\n", "EXEC")
