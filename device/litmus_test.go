@@ -292,9 +292,15 @@ WARPMAP_KERNEL(count, device::HostLaunch) { add(at<u32>(p.params), 1u); }
 	fails("fault", 1, "bad memory access at address 0x8", "data race", "faults.cu:5")
 	fails("diverge", 1, "divergent")
 	fails("count", 1<<31-1, "too large")
-	was := device.LimitModel(4 << 20)
-	fails("fence_all", 1<<10, "too large")
-	device.LimitModel(was)
+	for _, limit := range []uint64{16 << 10, 4 << 20, 8 << 20} { // full before a lane begins, and in one
+		was := device.LimitModel(limit)
+		_, err := launch("fence_all", 1<<10)
+		device.LimitModel(was)
+		if lost := new(device.FaultError); !errors.As(err, &lost) || !strings.Contains(lost.What, "too large") {
+			t.Errorf("an arena of %d bytes: %v, want a FaultError with %q", limit, err, "too large")
+		}
+		good()
+	}
 
 	// Each of many lanes loads one word, which none stores: the cost is of a lane, and not of each two.
 	if _, err := launch("read_one", 1<<10); err != nil {

@@ -132,10 +132,12 @@ static State s;
 
 extern "C" __attribute__((visibility("hidden"))) char __bss_start[], _end[], __ehdr_start[];
 
-// take ends the launch where the arena is full: the lane that runs is left.
+UNWATCHED inline u64 aligned(u64 bytes) { return (bytes + 15) & ~15ull; }
+
+// take ends the launch where the arena is full: the lane that runs is left. Where no lane runs, there is none to leave.
 UNWATCHED inline void* take(u64 bytes) {
     hostModel* m = s.m;
-    bytes = (bytes + 15) & ~15ull;
+    bytes = aligned(bytes);
     if (m->used + bytes > m->bytes) {
         m->full = 1;
         s.on = false;
@@ -598,11 +600,12 @@ UNWATCHED inline void begin(Worker* w) {
     s.m = (hostModel*)w->launch->model;
     s.blocks = w->launch->blocks;
     s.threads = w->launch->threads;
-    s.m->full = s.blocks > MOST_LANES / s.threads;
+    u64 lanes = s.blocks * s.threads * sizeof(Lane), lines = BUCKETS * sizeof(Line*);
+    s.m->full = s.blocks > MOST_LANES / s.threads || s.m->used + aligned(lanes) + 2 * aligned(lines) > s.m->bytes;
     if (s.m->full) return;
-    s.lanes = (Lane*)take(s.blocks * s.threads * sizeof(Lane));
-    s.global = (Line**)take(BUCKETS * sizeof(Line*));
-    s.shared = (Line**)take(BUCKETS * sizeof(Line*));
+    s.lanes = (Lane*)take(lanes);
+    s.global = (Line**)take(lines);
+    s.shared = (Line**)take(lines);
     s.on = true;
     for (u64 i = 0; i < s.blocks * s.threads; i++) s.lanes[i].moment = 1;
 }
