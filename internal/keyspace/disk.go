@@ -280,7 +280,7 @@ func (d *disk) save(s *Space, haste bool) (err error) {
 	defer func() { // whatever happened, all go on in the new log
 		for ; switched < shards; switched++ {
 			sh := &s.shards[switched]
-			sh.mu.Lock()
+			sh.lock()
 			sh.log = to
 			sh.mu.Unlock()
 		}
@@ -330,7 +330,7 @@ const expiredFor = time.Minute
 // to the shard is in the new log, though some keys are copied later, and with that: to do it again leads to the same.
 func (s *Space) copyShard(number int, from uint64, to *journal.File, b *[]byte, keys *int64) (next uint64, more bool) {
 	sh := &s.shards[number]
-	sh.mu.Lock()
+	sh.lock()
 	defer sh.mu.Unlock()
 	sh.log = to
 	if len(sh.slots) == 0 {

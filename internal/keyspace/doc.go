@@ -28,6 +28,8 @@
 //   - A key is in one shard, and has one slot there, between its home and the next empty slot. Slots have no gaps in
 //     between: what is behind a slot that is emptied moves up.
 //   - A shard is changed by who has locked it. Who shares it writes nothing but the time of a record's last use.
+//   - Who shares a shard has its lock, shared, or says so in a line of its own while the shard's lock is biased towards
+//     readers (type bias). Who locks it ends that bias, and waits for those.
 //   - A slot's place is a record that is not dead, with the slot's hash. All other records are dead, and are counted in
 //     their segment. No segment but the current one is more than half dead.
 //   - The bytes of live records and of indexes are counted in the space; they are within Options.Most, of which a

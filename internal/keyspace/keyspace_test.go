@@ -636,7 +636,7 @@ func TestShare(t *testing.T) {
 		hashes = append(hashes, s.Hash([]byte(fmt.Sprint(i))))
 		all.Add(hashes[i])
 	}
-	s.ShareAll(&all)
+	r := s.ShareAll(&all, 0)
 	from := make([]int, len(hashes))
 	s.Warm(hashes, from)
 	for i, h := range hashes {
@@ -653,7 +653,7 @@ func TestShare(t *testing.T) {
 			t.Errorf("key %d: %q, %v, %v, and from Warm's slot %q, %v, %v", i, v, there, expired, v2, there2, expired2)
 		}
 	}
-	s.UnshareAll(&all)
+	s.UnshareAll(&all, r)
 	s.Looked(500, 510)
 	if n := s.Counts(false); n.Keys != 1000 || n.Expiring != 500 || n.Hits != 500 || n.Misses != 510 {
 		t.Errorf("%+v", n)
@@ -680,8 +680,8 @@ func TestWarmBesideLook(t *testing.T) {
 	var both sync.WaitGroup
 	for g := range 2 {
 		both.Go(func() {
-			s.ShareAll(&Every)
-			defer s.UnshareAll(&Every)
+			r := s.ShareAll(&Every, g)
+			defer s.UnshareAll(&Every, r)
 			from := make([]int, len(hashes))
 			for turn := range 20 {
 				s.Warm(hashes, from)

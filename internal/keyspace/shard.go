@@ -17,6 +17,7 @@ type Shard struct {
 	slots    []slot    // with mu and what leads to segments in one line of memory
 	segments []segment // the first is none, so that no place is 0
 	space    *Space
+	number   int      // of the shard
 	spare    []uint32 // numbers of segments that are no more
 	current  uint32   // where records are put; 0: nowhere yet
 	moving   bool
@@ -37,13 +38,14 @@ type Shard struct {
 // lock and share try for about two microseconds before they give the thread away: most have a shard for less, and who
 // waits by the lock's own means is told several microseconds after it is free, or tens in a virtual machine.
 func (s *Shard) lock() {
-	for range tries {
-		if s.mu.TryLock() {
-			return
+	for n := 0; !s.mu.TryLock(); n++ {
+		if n == tries {
+			s.mu.Lock()
+			break
 		}
 		s.linger()
 	}
-	s.mu.Lock()
+	s.space.bias.end(s.number)
 }
 
 func (s *Shard) share() {

@@ -63,7 +63,7 @@ type Space struct {
 
 	_            [64]byte
 	hits, misses atomic.Uint64 // of Look
-	_            [64]byte
+	bias         bias
 
 	stop    chan struct{}
 	workers crash.WaitGroup
@@ -84,7 +84,7 @@ func Open(o Options) (*Space, error) {
 		opened: time.Now().UnixMilli(), stop: make(chan struct{})}
 	s.Bound(o.Most, o.Policy, false)
 	for i := range s.shards {
-		s.shards[i].space = s
+		s.shards[i].space, s.shards[i].number = s, i
 	}
 	if o.Folder != "" {
 		var err error
@@ -175,17 +175,27 @@ func (s *Space) UnlockAll(t *Several) {
 	}
 }
 
-// ShareAll is to Share what LockAll is to Lock.
-func (s *Space) ShareAll(t *Several) {
+// ShareAll is to Share what LockAll is to Lock. near is a number that callers on different processors do not have in
+// common, and r is for UnshareAll.
+func (s *Space) ShareAll(t *Several, near int) (r *Reader) {
+	if r = s.bias.share(t, near); r != nil {
+		return r
+	}
 	for w, word := range t {
 		for ; word != 0; word &= word - 1 {
 			s.shards[w*64+bits.TrailingZeros64(word)].share()
 		}
 	}
+	s.bias.ask(t)
+	return nil
 }
 
 // UnshareAll ends what ShareAll began.
-func (s *Space) UnshareAll(t *Several) {
+func (s *Space) UnshareAll(t *Several, r *Reader) {
+	if r != nil {
+		r.has.Store(0)
+		return
+	}
 	for w, word := range t {
 		for ; word != 0; word &= word - 1 {
 			s.shards[w*64+bits.TrailingZeros64(word)].mu.RUnlock()
@@ -315,7 +325,7 @@ func (s *Space) evict(now int64) bool {
 		if sh.keys.Load() == 0 {
 			continue
 		}
-		sh.mu.Lock()
+		sh.lock()
 		n, p, a := sh.oldest(now)
 		if seen += n; n > 0 && (oldest == nil || a > age) {
 			oldest, what, age = sh, p, a
@@ -325,7 +335,7 @@ func (s *Space) evict(now int64) bool {
 	if oldest == nil {
 		return false
 	}
-	oldest.mu.Lock()
+	oldest.lock()
 	defer oldest.mu.Unlock()
 	i := oldest.slotOf(what)
 	if i >= 0 { // else another has changed it meanwhile
@@ -342,7 +352,7 @@ func (s *Space) tidy(held bool) {
 	for i := range s.shards {
 		sh := &s.shards[i]
 		if !held {
-			sh.mu.Lock()
+			sh.lock()
 		}
 		for seg := range sh.segments {
 			sh.thin(uint32(seg))
@@ -406,7 +416,7 @@ func (s *Space) Counts(held bool) (c Counts) {
 	for i := range s.shards {
 		sh := &s.shards[i]
 		if !held {
-			sh.mu.Lock()
+			sh.lock()
 		}
 		c.Keys += sh.keys.Load()
 		c.Expiring += sh.expiring.Load()
@@ -432,7 +442,7 @@ func (s *Space) Forget(held bool) {
 	for i := range s.shards {
 		sh := &s.shards[i]
 		if !held {
-			sh.mu.Lock()
+			sh.lock()
 		}
 		sh.hits, sh.misses, sh.expired, sh.evicted = 0, 0, 0, 0
 		if !held {
@@ -458,7 +468,7 @@ func (s *Space) Scan(cursor uint64, n int, now int64, held bool, do func(key, fi
 			continue
 		}
 		if !held {
-			sh.mu.Lock()
+			sh.lock()
 		}
 		for len(sh.slots) > 0 {
 			home := sh.home(at)
@@ -529,7 +539,7 @@ func (s *Space) Random(now int64, held bool, do func(key []byte)) bool {
 
 func (s *Shard) random(now int64, held bool, do func(key []byte)) bool {
 	if !held {
-		s.mu.Lock()
+		s.lock()
 		defer s.mu.Unlock()
 	}
 	if len(s.slots) == 0 {
@@ -573,7 +583,7 @@ func (s *Space) sweep(from int) (next int) {
 	for i := range shards {
 		sh := &s.shards[(from+i)%shards]
 		for more := sh.expiring.Load() > 0; more; { // the lock has those wait who share shards
-			sh.mu.Lock()
+			sh.lock()
 			more = sh.sweep(began.UnixMilli())
 			sh.mu.Unlock()
 			if time.Since(began) > sweepTime {
@@ -614,7 +624,7 @@ func (s *Space) Check() error {
 	var all int64
 	for n := range s.shards {
 		sh := &s.shards[n]
-		sh.mu.Lock()
+		sh.lock()
 		err := sh.check(uint64(n))
 		all += sh.bytes() - sh.counted
 		sh.mu.Unlock()

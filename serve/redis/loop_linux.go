@@ -16,16 +16,17 @@ import (
 
 // loop answers some of the connections: see the package's comment. Only its goroutine touches what is not guarded.
 type loop struct {
-	s     *Server
-	epoll int
-	wake  int // an eventfd
-	conns map[int32]*polled
-	buf   []byte    // what was read
-	used  int       // bytes of it, of ready
-	ready []*polled // that have read something
-	spare []byte    // memory for replies
-	again []*polled // whose requests were not all answered
-	due   []*polled // whose replies wait for the log
+	s      *Server
+	number int
+	epoll  int
+	wake   int // an eventfd
+	conns  map[int32]*polled
+	buf    []byte    // what was read
+	used   int       // bytes of it, of ready
+	ready  []*polled // that have read something
+	spare  []byte    // memory for replies
+	again  []*polled // whose requests were not all answered
+	due    []*polled // whose replies wait for the log
 
 	mu    sync.Mutex
 	come  []*polled // that were handed over
@@ -58,8 +59,9 @@ const (
 )
 
 func (s *Server) newLoops() (loops []*loop, err error) {
-	for range s.o.Loops {
-		l := &loop{s: s, epoll: -1, wake: -1, conns: map[int32]*polled{}, buf: make([]byte, 2*readBytes)}
+	for number := range s.o.Loops {
+		l := &loop{s: s, number: number, epoll: -1, wake: -1, conns: map[int32]*polled{}}
+		l.buf = make([]byte, 2*readBytes)
 		loops = append(loops, l)
 		if l.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err == nil {
 			l.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
@@ -160,6 +162,7 @@ func (l *loop) newcomers() (ended bool) {
 	l.mu.Unlock()
 	for _, p := range come {
 		l.conns[int32(p.fd)] = p
+		p.near = l.number
 		p.events = unix.EPOLLIN
 		if l.watch(p.fd, unix.EPOLL_CTL_ADD, unix.EPOLLIN) != nil {
 			l.drop(p)
@@ -312,9 +315,9 @@ func (l *loop) answerReady(now time.Time) {
 			}
 		}
 		if n >= leastWarmed {
-			l.s.space.ShareAll(&all)
+			r := l.s.space.ShareAll(&all, l.number)
 			l.s.space.Warm(hashes[:n], from[:])
-			l.s.space.UnshareAll(&all)
+			l.s.space.UnshareAll(&all, r)
 		}
 	}
 	for _, p := range l.ready {

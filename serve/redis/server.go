@@ -268,8 +268,8 @@ func (s *Server) newSession(c net.Conn) *session {
 		return nil
 	}
 	s.lastID++
-	one := &session{s: s, id: s.lastID, version: 2, in: resp.NewParser(s.limits), since: time.Now(),
-		addr: address(c.RemoteAddr()), local: address(c.LocalAddr())}
+	one := &session{s: s, id: s.lastID, near: int(s.lastID), version: 2, in: resp.NewParser(s.limits),
+		since: time.Now(), addr: address(c.RemoteAddr()), local: address(c.LocalAddr())}
 	one.known = s.o.Password == ""
 	one.in.Strict = !one.known
 	one.touch(one.since)

@@ -14,6 +14,7 @@ import (
 type session struct {
 	s       *Server
 	id      int64
+	near    int // for Space.ShareAll: the number of the thread, or of the session
 	addr    string
 	local   string
 	since   time.Time
@@ -179,12 +180,12 @@ func (c *session) look() (n, got int, of *command, err error) {
 	case heard && sets >= leastWarmed && bound == 0: // at a bound others may have to go, from any shard
 		return n, c.sets(sets), setCommand, err
 	default:
-		c.s.space.ShareAll(&all)
+		r := c.s.space.ShareAll(&all, c.near)
 		c.s.space.Warm(c.hashes, c.warmAt[:])
 		if heard {
 			got = c.gets(gets)
 		}
-		c.s.space.UnshareAll(&all)
+		c.s.space.UnshareAll(&all, r)
 	}
 	return n, got, getCommand, err
 }

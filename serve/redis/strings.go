@@ -293,9 +293,9 @@ func getEX(c *session, args [][]byte) {
 func mget(c *session, args [][]byte) {
 	all, hashes := c.several(args[1:], 1)
 	if !c.held {
-		c.s.space.ShareAll(all)
+		r := c.s.space.ShareAll(all, c.near)
 		done := c.values(args[1:], hashes, false)
-		c.s.space.UnshareAll(all)
+		c.s.space.UnshareAll(all, r)
 		if done {
 			return
 		}

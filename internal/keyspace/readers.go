@@ -1,0 +1,101 @@
+package keyspace
+
+import (
+	"runtime"
+	"sync/atomic"
+	"time"
+)
+
+// Who shares many shards would write to as many locks, which all who share them fight for. So the locks of shards that
+// nobody has changed for a while are biased towards readers, as those of Dice and Kogan are (BRAVO: Biased Locking for
+// Reader-Writer Locks, 2019): who shares such shards only says so in a line of memory of its own, once for all of them.
+// Who locks one ends its bias, and waits for the readers that have said so.
+//
+//	bias     │ a bit for each shard │
+//	readers  │ the bits of 64 shards each that a reader has, or 0: nobody │ … │
+//
+// A reader says what it has, and then looks at the bias; a writer, who has the shard's lock, ends the bias, and then
+// looks at the readers. So one of the two sees the other. A reader that sees no bias takes the locks of all its shards.
+// It waits for none of them while it says that it has some. The bias is set by who has a shard's lock, shared.
+type bias struct {
+	_       [64]byte
+	shards  Several                    // read and written atomically
+	asked   [shards / 64]atomic.Uint32 // how often 64 shards were shared by their locks since a bias of theirs ended
+	_       [64]byte
+	readers [biasedReaders]Reader
+}
+
+// Reader is who shares shards by their bias.
+type Reader struct {
+	has atomic.Uint64
+	_   [120]byte // processors fetch two lines at once
+}
+
+const (
+	biasedReaders = 64
+	leastAsked    = 16 // to end a bias costs as much as to take some locks
+)
+
+// groups is the bits of 64 shards each.
+func (t *Several) groups() (bits uint64) {
+	for w, word := range t {
+		if word != 0 {
+			bits |= 1 << w
+		}
+	}
+	return bits
+}
+
+// share gives the reader as which a caller has shards now, or nil: then it has to take their locks.
+func (b *bias) share(t *Several, near int) *Reader {
+	if !b.towards(t) {
+		return nil
+	}
+	r := &b.readers[uint(near)%biasedReaders]
+	if !r.has.CompareAndSwap(0, t.groups()) {
+		return nil
+	}
+	if !b.towards(t) {
+		r.has.Store(0)
+		return nil
+	}
+	return r
+}
+
+// towards tells whether all of the shards are biased towards readers.
+func (b *bias) towards(t *Several) bool {
+	for w, word := range t {
+		if word != 0 && word&^atomic.LoadUint64(&b.shards[w]) != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// ask says that the caller shares the shards by their locks, which may set their bias.
+func (b *bias) ask(t *Several) {
+	for w, word := range t {
+		if word != 0 && (b.asked[w].Load() >= leastAsked || b.asked[w].Add(1) >= leastAsked) {
+			atomic.OrUint64(&b.shards[w], word)
+		}
+	}
+}
+
+// end ends the bias of a shard, which the caller has locked, and waits for its readers.
+func (b *bias) end(shard int) {
+	w, bit := shard/64, uint64(1)<<(shard%64)
+	if atomic.LoadUint64(&b.shards[w])&bit == 0 {
+		return
+	}
+	atomic.AndUint64(&b.shards[w], ^bit)
+	b.asked[w].Store(0)
+	for i := range b.readers {
+		for tries := 0; b.readers[i].has.Load()&(1<<w) != 0; tries++ {
+			if tries < 64 {
+				runtime.Gosched()
+			} else {
+				time.Sleep(20 * time.Microsecond)
+			}
+		}
+	}
+}
