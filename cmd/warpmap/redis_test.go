@@ -25,6 +25,7 @@ type keyServer struct {
 	t      *testing.T
 	socket string
 	says   *said
+	ended  func() error // waits for the end
 }
 
 // said is what a process says, which may be read while it says more.
@@ -50,7 +51,7 @@ func startKeyServer(t *testing.T, dir string, env []string, args ...string) *key
 	s := &keyServer{t: t, socket: filepath.Join(dir, "s"), says: &said{}}
 	s.Cmd = exec.Command(os.Args[0], append([]string{"serve", "--redis", "", "--socket", s.socket}, args...)...)
 	s.Env = append(append(os.Environ(), "WARPMAP_TEST_COMMAND=1"), env...)
-	s.Stderr = s.says
+	s.Stderr, s.ended = s.says, sync.OnceValue(s.Cmd.Wait)
 	if err := s.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +61,7 @@ func startKeyServer(t *testing.T, dir string, env []string, args ...string) *key
 			c.Write([]byte("PING\r\n"))
 			c.SetReadDeadline(time.Now().Add(time.Minute))
 			line, _ := bufio.NewReader(c).ReadString('\n')
-			if c.Close(); line == "+PONG\r\n" {
+			if c.Close(); line == "+PONG\r\n" || strings.HasPrefix(line, "-NOAUTH") {
 				return s
 			}
 		}
@@ -76,7 +77,7 @@ func startKeyServer(t *testing.T, dir string, env []string, args ...string) *key
 func (s *keyServer) Wait() error {
 	t := time.AfterFunc(time.Minute, func() { s.Process.Signal(syscall.SIGQUIT) })
 	defer t.Stop()
-	return s.Cmd.Wait()
+	return s.ended()
 }
 
 // ask sends a line, and gives the reply's: of a string its bytes.
