@@ -40,8 +40,6 @@ type honest[K comparable] struct {
 	slowest  atomic.Int64 // nanoseconds
 }
 
-const nothing = "(nil)"
-
 func (c *honest[K]) String() string {
 	return fmt.Sprintf("%s: %d answers, the slowest in %v, %d writes and %d connections refused", c.of, c.answered.Load(),
 		time.Duration(c.slowest.Load()).Round(time.Millisecond), c.refused.Load(), c.lost.Load())

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"fmt"
 	"io"
@@ -104,15 +103,6 @@ func (h *hostile) bytes(n int) []byte {
 }
 
 func (h *hostile) of(all ...string) string { return all[h.IntN(len(all))] }
-
-// request is a command as the protocol has it.
-func request(args ...string) []byte {
-	b := fmt.Appendf(nil, "*%d\r\n", len(args))
-	for _, a := range args {
-		b = fmt.Appendf(b, "$%d\r\n%s\r\n", len(a), a)
-	}
-	return b
-}
 
 // command is a random command: whatever the page names, but what ends sessions, or takes the keys of all others.
 func (h *hostile) command() []byte {
@@ -421,33 +411,4 @@ func TestHostileHours(t *testing.T) {
 		keys.check()
 		tables.check()
 	}
-}
-
-// readReply reads a reply of Redis: of a string its bytes, of nothing "(nil)", and of several all, with lines between them.
-func readReply(from *bufio.Reader) (string, error) {
-	line, err := from.ReadString('\n')
-	if err != nil {
-		return "", err
-	}
-	line = strings.TrimSuffix(line, "\r\n")
-	n, _ := strconv.Atoi(line[1:])
-	switch {
-	case line[0] == '$' && n < 0:
-		return "(nil)", nil
-	case line[0] == '$':
-		b := make([]byte, n+2)
-		_, err := io.ReadFull(from, b)
-		return string(b[:n]), err
-	case line[0] == '*':
-		var all []string
-		for range n {
-			one, err := readReply(from)
-			if err != nil {
-				return "", err
-			}
-			all = append(all, one)
-		}
-		return strings.Join(all, "\n"), nil
-	}
-	return line, nil
 }

@@ -6,8 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"unsafe"
-
-	"github.com/warpmap/warpmap/internal/journal"
 )
 
 // Shard is the keys of some hashes. All methods are called between Lock and Unlock of it, and Look also between Share
@@ -20,8 +18,7 @@ type Shard struct {
 	spare    []uint32 // numbers of segments that are no more
 	current  uint32   // where records are put; 0: nowhere yet
 	moving   bool
-	left     uint32 // the segment that was current when records began to be moved, and is not any more; or 0
-	log      *journal.File
+	left     uint32              // the segment that was current when records began to be moved, and is not any more; or 0
 	group    *Group              // of what is logged together; nil: each by itself
 	watches  map[string][]*Watch // by their keys
 	records  int64               // bytes of live records
@@ -215,10 +212,10 @@ func (s *Shard) changed(e entry) {
 // note logs.
 func (s *Shard) note(e entry) {
 	if s.group != nil {
-		s.group.add(s.log, e)
+		s.group.add(e)
 		return
 	}
-	logEntry(s.log, e)
+	logEntry(s.space.log, e)
 }
 
 func (s *Shard) put(i int, hash uint64, key, value []byte, filter bool, expires, now int64) {
