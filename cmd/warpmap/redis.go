@@ -14,6 +14,7 @@ import (
 	"os"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -354,7 +355,42 @@ func (s *keyFlags) web() (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--http: %w", err)
 	}
-	return l, nil
+	return &bounded{l, make(chan struct{}, mostWeb)}, nil
+}
+
+// mostWeb is how many connections for figures there are at most: each takes a file, which clients need.
+const mostWeb = 256
+
+// bounded is a listener of as many connections at once as there are places. It closes more at once.
+type bounded struct {
+	net.Listener
+	places chan struct{}
+}
+
+func (b *bounded) Accept() (net.Conn, error) {
+	for {
+		c, err := b.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		select {
+		case b.places <- struct{}{}:
+			return &placed{c, sync.OnceFunc(func() { <-b.places })}, nil
+		default:
+			c.Close()
+		}
+	}
+}
+
+// placed is a connection that gives its place back when it is closed.
+type placed struct {
+	net.Conn
+	leave func()
+}
+
+func (p *placed) Close() error {
+	p.leave()
+	return p.Conn.Close()
 }
 
 // listeners are those that the flags name; on an error, those before it.

@@ -4,14 +4,17 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -25,6 +28,7 @@ type keyServer struct {
 	t      *testing.T
 	socket string
 	says   *said
+	ended  func() error // waits for the end
 }
 
 // said is what a process says, which may be read while it says more.
@@ -50,7 +54,7 @@ func startKeyServer(t *testing.T, dir string, env []string, args ...string) *key
 	s := &keyServer{t: t, socket: filepath.Join(dir, "s"), says: &said{}}
 	s.Cmd = exec.Command(os.Args[0], append([]string{"serve", "--redis", "", "--socket", s.socket}, args...)...)
 	s.Env = append(append(os.Environ(), "WARPMAP_TEST_COMMAND=1"), env...)
-	s.Stderr = s.says
+	s.Stderr, s.ended = s.says, sync.OnceValue(s.Cmd.Wait)
 	if err := s.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +64,7 @@ func startKeyServer(t *testing.T, dir string, env []string, args ...string) *key
 			c.Write([]byte("PING\r\n"))
 			c.SetReadDeadline(time.Now().Add(time.Minute))
 			line, _ := bufio.NewReader(c).ReadString('\n')
-			if c.Close(); line == "+PONG\r\n" {
+			if c.Close(); line == "+PONG\r\n" || strings.HasPrefix(line, "-NOAUTH") {
 				return s
 			}
 		}
@@ -76,7 +80,7 @@ func startKeyServer(t *testing.T, dir string, env []string, args ...string) *key
 func (s *keyServer) Wait() error {
 	t := time.AfterFunc(time.Minute, func() { s.Process.Signal(syscall.SIGQUIT) })
 	defer t.Stop()
-	return s.Cmd.Wait()
+	return s.ended()
 }
 
 // ask sends a line, and gives the reply's: of a string its bytes.
@@ -101,70 +105,206 @@ func (s *keyServer) ask(line string) string {
 	return reply
 }
 
-// After kill -9 under load with --log always, each write that was acknowledged is there.
+// killTime is how long a server is under load before it is killed, and until when what it had acknowledged must be there:
+// all of it with --log always, and with everysec what is older than "a second or two", and one more, for the processors
+// are others', too.
+func killTime(r *rand.Rand, log string) (after, lost time.Duration) {
+	after = time.Duration(100+r.IntN(400)) * time.Millisecond
+	if log == "everysec" {
+		if after, lost = after+time.Second, 3*time.Second; testenv.Long() {
+			after += time.Duration(r.IntN(4000)) * time.Millisecond
+		}
+	}
+	return after, lost
+}
+
+// load has clients work until the server is killed, so long after the first acknowledgement. least is what they had had
+// acknowledged when that must be kept.
+func (s *keyServer) load(after, lost time.Duration, acknowledged []atomic.Int64, client func(own int)) (least []int64) {
+	now := func() (all []int64) {
+		for i := range acknowledged {
+			all = append(all, acknowledged[i].Load())
+		}
+		return all
+	}
+	var wg sync.WaitGroup
+	least = now()
+	for own := range acknowledged {
+		wg.Go(func() { client(own) })
+	}
+	for end := time.Now().Add(time.Minute); slices.Equal(now(), least) && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	if after > lost {
+		time.Sleep(after - lost)
+		least = now()
+		time.Sleep(lost)
+	} else {
+		time.Sleep(after)
+	}
+	s.Process.Kill()
+	wg.Wait()
+	if lost == 0 {
+		least = now()
+	}
+	s.Wait()
+	return least
+}
+
+// After kill -9 under load what is there is what each client wrote up to some moment, in its order: with --log always all
+// that was acknowledged, with everysec all but that of the last second or two.
 func TestKeysSurviveKill(t *testing.T) {
-	dir, rounds, clients := t.TempDir(), 2, 4
+	for _, log := range []string{"always", "everysec"} {
+		t.Run(log, func(t *testing.T) { keysSurviveKill(t, log) })
+	}
+}
+
+func keysSurviveKill(t *testing.T, log string) {
+	dir, rounds, clients := t.TempDir(), 1, 4
 	if testenv.Long() {
 		rounds = 20
 	}
 	r := rand.New(rand.NewPCG(testenv.FirstSeed(), 1))
-	acknowledged := make([]int, clients) // of each client's counter
-	total := 0
-	for round := range rounds {
-		s := startKeyServer(t, dir, nil, "--data", filepath.Join(dir, "data"), "--log", "always", "--save", "every=200ms")
-		for i, n := range acknowledged {
-			got, _ := strconv.Atoi(strings.TrimPrefix(s.ask(fmt.Sprint("GET counter:", i)), "$-1"))
-			if got < n {
-				t.Fatalf("round %d: counter %d is %d, and %d was acknowledged: %s", round, i, got, n, s.says)
+	acknowledged, least := make([]atomic.Int64, clients), make([]int64, clients) // of each client's counter
+	total, lost := int64(0), int64(0)
+	for round := range rounds + 1 {
+		s := startKeyServer(t, dir, nil, "--data", filepath.Join(dir, "data"), "--log", log, "--save", "every=200ms")
+		for own := range clients {
+			n := s.survived(own)
+			if n < least[own] {
+				t.Fatalf("round %d: client %d has %d writes, and %d must be there: %s", round, own, n, least[own], s.says)
 			}
-			for k := n; k > max(0, n-50); k-- {
-				if v := s.ask(fmt.Sprintf("GET key:%d:%d", i, k)); v != strconv.Itoa(k) {
-					t.Fatalf("round %d: key %d of client %d is %q", round, k, i, v)
-				}
-			}
-			acknowledged[i] = got
+			lost += max(0, acknowledged[own].Load()-n)
+			acknowledged[own].Store(n)
 		}
-		var wg sync.WaitGroup
-		for i := range clients {
-			wg.Go(func() {
-				c, err := net.Dial("unix", s.socket)
-				if err != nil {
-					return
-				}
-				defer c.Close()
-				from := bufio.NewReader(c)
-				for n := acknowledged[i]; ; { // some at once, of which the last may not be acknowledged
-					var b []byte
-					for k := n + 1; k <= n+5; k++ {
-						b = fmt.Appendf(b, "SET key:%d:%d %d\r\nSET counter:%d %d\r\n", i, k, k, i, k)
-					}
-					if _, err := c.Write(b); err != nil {
-						return
-					}
-					for range 5 {
-						for range 2 {
-							if line, err := from.ReadString('\n'); err != nil || line != "+OK\r\n" {
-								return
-							}
-						}
-						n++
-						acknowledged[i] = n
-					}
-				}
-			})
+		if round == rounds {
+			break
 		}
-		time.Sleep(time.Duration(100+r.IntN(400)) * time.Millisecond)
-		s.Process.Kill()
-		wg.Wait()
-		s.Wait()
+		before := int64(0)
+		for own := range clients {
+			before += acknowledged[own].Load()
+		}
+		after, may := killTime(r, log)
+		least = s.load(after, may, acknowledged, func(own int) { s.count(own, &acknowledged[own]) })
+		for own := range clients {
+			total += acknowledged[own].Load()
+		}
+		total -= before
 	}
-	for _, n := range acknowledged {
-		total += n
-	}
-	if total < rounds*clients {
+	if total < int64(rounds*clients) {
 		t.Errorf("%d writes were acknowledged", total)
 	}
-	testenv.Tried(t, total, "writes")
+	testenv.Tried(t, int(total), "writes")
+	t.Logf("%d writes were acknowledged, and %d of them lost in %d kills", total, lost, rounds)
+}
+
+// count counts on until the server is gone: each number is a key of its own, the value of a counter, and that of two keys
+// that are set at once.
+func (s *keyServer) count(own int, acknowledged *atomic.Int64) {
+	c, err := net.Dial("unix", s.socket)
+	if err != nil {
+		return
+	}
+	defer c.Close()
+	from := bufio.NewReader(c)
+	for { // some at once, of which the last may not be acknowledged
+		n, b := acknowledged.Load(), []byte(nil)
+		for k := n + 1; k <= n+5; k++ {
+			b = fmt.Appendf(b, "SET key:%d:%d %d\r\nSET counter:%d %d\r\nMSET left:%d %d right:%d %d\r\n", own, k, k, own, k, own, k, own, k)
+		}
+		if _, err := c.Write(b); err != nil {
+			return
+		}
+		for range 5 {
+			for range 3 {
+				if line, err := readReply(from); err != nil || line != "+OK" {
+					return
+				}
+			}
+			acknowledged.Add(1)
+		}
+		time.Sleep(time.Millisecond) // for what there is must be looked up
+	}
+}
+
+// survived tells how far a client had counted, and looks whether that is all there, and nothing else.
+func (s *keyServer) survived(own int) (n int64) {
+	s.t.Helper()
+	c, err := net.Dial("unix", s.socket)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(time.Minute))
+	from := bufio.NewReader(c)
+	ask := func(args ...string) []string {
+		c.Write(request(args...))
+		reply, err := readReply(from)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		return strings.Split(reply, "\n")
+	}
+	got := ask("MGET", fmt.Sprint("counter:", own), fmt.Sprint("left:", own), fmt.Sprint("right:", own))
+	number := func(text string) (n int64) { n, _ = strconv.ParseInt(text, 10, 64); return n }
+	n, left, right := number(got[0]), number(got[1]), number(got[2])
+	if left != right || left != n && left != n-1 {
+		s.t.Fatalf("client %d has counted to %d, and has %d and %d, which are set at once, behind that: %s", own, n, left, right, s.says)
+	}
+	const checked = 20_000
+	for k := max(1, n-checked); k <= n+100; k += 100 {
+		args := []string{"MGET"}
+		for i := range int64(100) {
+			args = append(args, fmt.Sprintf("key:%d:%d", own, k+i))
+		}
+		for i, got := range ask(args...) {
+			// The key of the next number may be there, for it comes before the counter.
+			if at, v := k+int64(i), number(got); at <= n && v != at || at > n+1 && got != nothing {
+				s.t.Fatalf("client %d has counted to %d, and the key of %d is %s: %s", own, n, at, got, s.says)
+			}
+		}
+	}
+	return n
+}
+
+const nothing = "(nil)"
+
+// request is a command as the protocol has it.
+func request(args ...string) []byte {
+	b := fmt.Appendf(nil, "*%d\r\n", len(args))
+	for _, a := range args {
+		b = fmt.Appendf(b, "$%d\r\n%s\r\n", len(a), a)
+	}
+	return b
+}
+
+// readReply reads a reply of Redis: of a string its bytes, of nothing "(nil)", and of several all, with lines between them.
+func readReply(from *bufio.Reader) (string, error) {
+	line, err := from.ReadString('\n')
+	if err != nil {
+		return "", err
+	}
+	line = strings.TrimSuffix(line, "\r\n")
+	n, _ := strconv.Atoi(line[1:])
+	switch {
+	case line[0] == '$' && n < 0:
+		return "(nil)", nil
+	case line[0] == '$':
+		b := make([]byte, n+2)
+		_, err := io.ReadFull(from, b)
+		return string(b[:n]), err
+	case line[0] == '*':
+		var all []string
+		for range n {
+			one, err := readReply(from)
+			if err != nil {
+				return "", err
+			}
+			all = append(all, one)
+		}
+		return strings.Join(all, "\n"), nil
+	}
+	return line, nil
 }
 
 // With --memory the process takes not much more than that, as the system counts it.

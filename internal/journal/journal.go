@@ -32,10 +32,6 @@ type Journal struct {
 	Folder string
 	Sync   Sync
 	Number uint64 // of the newest file; guarded by who begins and ends files
-	// Chained says that records are of use only with all before them: a file is not written while one before it is not
-	// on the disk, so that a machine that stops does not leave the one without the end of the other. To be set before
-	// Start, where nobody adds to a file behind Begin.
-	Chained bool
 
 	format *Format
 	log    *log.Logger
@@ -177,7 +173,7 @@ func (j *Journal) Start() error {
 	if j.Sync == NoLog {
 		return nil
 	}
-	if _, err := j.next(); err != nil {
+	if _, err := j.next(nil); err != nil {
 		return err
 	}
 	j.work.Go(j.flush)
@@ -188,27 +184,36 @@ func (j *Journal) Start() error {
 }
 
 // next begins the next log.
-func (j *Journal) next() (*File, error) {
+func (j *Journal) next(turn func(l *File, add func())) (*File, error) {
 	l, err := createFile(j.Name(LogName, j.Number+1), j.format.Magic, j.wake, &j.failed)
 	if err != nil {
 		return nil, err
 	}
 	j.Number++
-	j.mu.Lock()
-	j.logs = append(j.logs, l)
-	j.mu.Unlock()
+	add := func() {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.logs = append(j.logs, l)
+	}
+	if turn == nil {
+		add()
+	} else {
+		turn(l, add)
+	}
 	return l, nil
 }
 
 // Begin gives the log of a snapshot that begins: the next one. But where an older one is kept, since the last snapshot
 // failed and that log cannot be written, it is the newest that is there, for else there would be one more each time.
-func (j *Journal) Begin() (*File, error) {
+// Nobody may add to older ones then: those who do not add by Add give turn, which has them all turn to the new log, and
+// calls add while nobody adds to any.
+func (j *Journal) Begin(turn func(l *File, add func())) (*File, error) {
 	logs := j.Logs()
 	last := logs[len(logs)-1]
 	if len(logs) > 1 && !last.isBroken() {
 		return last, nil
 	}
-	return j.next()
+	return j.next(turn)
 }
 
 // Logs are those that are written, the newest last; none with NoLog.
@@ -300,11 +305,13 @@ func (j *Journal) Commit() error {
 // Flush has everything that was added before it on the disk, however the log is synced. Errors: the system's.
 func (j *Journal) Flush() error { return j.commit(true) }
 
-// commit has all logs written, the older one first.
+// commit has all logs written, the older one first. None is written while one before it, to which nobody adds any more,
+// is not on the disk: so neither a process that is killed nor a machine that stops leaves what came later without what
+// came before.
 func (j *Journal) commit(sync bool) error {
 	logs := j.Logs()
 	for i, l := range logs {
-		if err := l.commit(sync || j.Chained && i < len(logs)-1); err != nil {
+		if err := l.commit(sync || i < len(logs)-1); err != nil {
 			for _, l := range logs { // nobody waits for those behind it
 				l.Lock()
 				l.turn.Broadcast()
@@ -364,7 +371,7 @@ func (j *Journal) End(replaced bool) (err error) {
 		if replaced {
 			l.replaced()
 		} else if !wait {
-			if failed := l.commit(j.Chained || j.Sync >= SyncEverySecond); failed != nil {
+			if failed := l.commit(true); failed != nil {
 				err = errors.Join(err, failed)
 				stay, wait = append(stay, l), !l.isBroken()
 				continue

@@ -47,10 +47,7 @@ func openDisk(s *Space, o Options) (d *disk, err error) {
 		d.Close()
 		return nil, err
 	}
-	l := d.Last()
-	for i := range s.shards {
-		s.shards[i].log = l
-	}
+	s.log = d.Last()
 	return d, nil
 }
 
@@ -191,16 +188,12 @@ func (s *Space) Logged() int64 {
 // Syncs tells whether Commit has anything to do.
 func (s *Space) Syncs() bool { return s.disk != nil && s.disk.Sync == SyncAlways }
 
-// cleared logs that all keys go. All shards are locked, and go on in the newest log.
-func (d *disk) cleared(s *Space) {
-	last := d.Last()
-	if last == nil {
-		return
-	}
-	for i := range s.shards {
-		s.shards[i].log = last
-	}
-	s.shards[0].note(entry{kind: kindClear})
+// turn has all that is done from now on logged in another log.
+func (s *Space) turn(to *journal.File, add func()) {
+	s.LockAll(&Every)
+	defer s.UnlockAll(&Every)
+	s.log = to
+	add()
 }
 
 // ErrNoFolder is what Save returns for a space that has none.
@@ -270,22 +263,14 @@ func (d *disk) save(s *Space, haste bool) (err error) {
 	flushes := s.flushes.Load()
 	var to *journal.File
 	if d.Sync != NoLog {
-		if to, err = d.Begin(); err != nil { // to do again what an older one holds already leads to the same
+		if to, err = d.Begin(s.turn); err != nil { // to do again what an older one holds already leads to the same
 			return err
 		}
 	} else {
 		d.Number++
 	}
-	switched, made := 0, false
-	defer func() { // whatever happened, all go on in the new log
-		for ; switched < shards; switched++ {
-			sh := &s.shards[switched]
-			sh.lock()
-			sh.log = to
-			sh.mu.Unlock()
-		}
-		err = errors.Join(err, d.End(made))
-	}()
+	made := false
+	defer func() { err = errors.Join(err, d.End(made)) }()
 	err = files.WriteFile(d.Name(snapshotName, d.Number), func(f *os.File) error {
 		w := &paced{file: f, haste: haste, hurry: &d.hurry, began: time.Now()}
 		if err := w.write([]byte(magic)); err != nil {
@@ -293,10 +278,10 @@ func (d *disk) save(s *Space, haste bool) (err error) {
 		}
 		var b []byte
 		keys := int64(0)
-		for ; switched < shards; switched++ {
-			for next, more := uint64(switched)<<(64-shardBits), true; more; {
+		for i := range shards {
+			for next, more := uint64(i)<<(64-shardBits), true; more; {
 				b = b[:0]
-				next, more = s.copyShard(switched, next, to, &b, &keys)
+				next, more = s.copyShard(i, next, &b, &keys)
 				seal(b)
 				if to == nil && s.flushes.Load() != flushes {
 					return errCleared
@@ -309,8 +294,15 @@ func (d *disk) save(s *Space, haste bool) (err error) {
 		if err := w.write(appendEntry(nil, entry{kind: kindEnd, expires: keys})); err != nil {
 			return err
 		}
-		// What is in the snapshot is in the log: else a crash could leave older records of a key that it has anew.
-		return errors.Join(w.flush(), to.Commit())
+		if err := w.flush(); err != nil {
+			return err
+		}
+		// What is in the snapshot is in the log: else a crash could leave older records of a key that it has anew. An
+		// older log that cannot be written is one that the snapshot replaces.
+		if d.Flush() == nil {
+			return nil
+		}
+		return to.Commit()
 	})
 	if err != nil {
 		return err
@@ -326,13 +318,12 @@ var copiedBytes = 64 << 10 // tests have fewer
 // and may have it expire later, or never, in the new log.
 const expiredFor = time.Minute
 
-// copyShard appends records of a shard from a hash on, and tells where to go on. From the first call on, what is done
-// to the shard is in the new log, though some keys are copied later, and with that: to do it again leads to the same.
-func (s *Space) copyShard(number int, from uint64, to *journal.File, b *[]byte, keys *int64) (next uint64, more bool) {
+// copyShard appends records of a shard from a hash on, and tells where to go on. What is done meanwhile is in the new
+// log, though some keys are copied later, and with that: to do it again leads to the same.
+func (s *Space) copyShard(number int, from uint64, b *[]byte, keys *int64) (next uint64, more bool) {
 	sh := &s.shards[number]
 	sh.lock()
 	defer sh.mu.Unlock()
-	sh.log = to
 	if len(sh.slots) == 0 {
 		return 0, false
 	}

@@ -40,19 +40,19 @@
 // # What is written
 //
 //	folder  snapshot.7   all shards, each as it was about some moment
-//	        log.7        what was done to each shard since that moment began
+//	        log.7        what was done since that moment began
 //	        log.8        of a server that was started again, or of a snapshot that is not whole yet
 //
 //	record of both │ crc │ kind │ key bytes │ value bytes │ expires at │ key … │ value … │
 //
 // A record is logged while its shard is locked, so those of a key are in the order of what happened to it. What is done
-// as a Group is one record, which holds others. A snapshot begins a new log; it takes one shard after the other, in
-// pieces, and the shard's records go to the new log from the first piece on. So a key may be in the snapshot as it was
-// behind some of its records there. To do these again leads to the same, for each says what comes of it: the value, the
-// time, bytes at a place; so all of them are on the disk before the snapshot has its name. When it has, logs and
-// snapshots before it are removed. After a start, the newest snapshot is read, and all logs from its number on. A log
-// may end within a record, as it does when a process is killed: the tail is cut, and told. A record that is damaged
-// elsewhere is an error.
+// as a Group is one record, which holds others. A snapshot begins a new log, to which all shards turn at one moment: so
+// all of the old one is before all of the new one. Then the snapshot takes one shard after the other, in pieces, and a
+// key may be in it as it was behind some of its records in the new log. To do these again leads to the same, for each
+// says what comes of it: the value, the time, bytes at a place; so all of them are on the disk before the snapshot has
+// its name. When it has, logs and snapshots before it are removed. After a start, the newest snapshot is read, and all
+// logs from its number on. A log may end within a record, as it does when a process is killed: the tail is cut, and told.
+// A record that is damaged elsewhere is an error.
 //
 // Package journal has the log, and says what holds there. When it cannot be written, Err says so, and callers refuse to
 // write.

@@ -1,25 +1,14 @@
 package keyspace
 
-import (
-	"math/bits"
-
-	"github.com/warpmap/warpmap/internal/journal"
-)
+import "math/bits"
 
 // Group is what is done to several shards and logged as one record, so that after a crash all of it is there or
-// nothing. While a snapshot is made there are two logs; then each has a record of its own shards' part.
+// nothing.
 type Group struct {
 	space  *Space
 	shards Several
-	parts  []part
-	spare  []byte // memory of the last part
-}
-
-// part is the records of a log.
-type part struct {
-	log   *journal.File
-	buf   []byte
-	count int
+	buf    []byte // records
+	count  int    // how many
 }
 
 // Group has what is done to shards, which the caller has locked, logged as one record by End, before the caller unlocks
@@ -48,34 +37,22 @@ func (g *Group) set(to *Group) {
 }
 
 // add adds a record. What is very large is several groups.
-func (g *Group) add(l *journal.File, e entry) {
-	if l == nil {
-		return
-	}
-	i := 0
-	for i < len(g.parts) && g.parts[i].log != l {
-		i++
-	}
-	if i == len(g.parts) {
-		g.parts = append(g.parts, part{log: l, buf: g.spare})
-		g.spare = nil
-	}
-	p := &g.parts[i]
-	p.buf = appendEntry(p.buf, e)
-	if p.count++; len(p.buf) > mostGroup {
-		p.end()
+func (g *Group) add(e entry) {
+	g.buf = appendEntry(g.buf, e)
+	if g.count++; len(g.buf) > mostGroup {
+		g.end()
 	}
 }
 
-func (p *part) end() {
+func (g *Group) end() {
 	switch {
-	case p.count == 1 || len(p.buf) > mostBytes:
-		p.log.Append(func(b []byte) []byte { return append(b, p.buf...) })
-	case p.count > 1:
-		logEntry(p.log, entry{kind: kindGroup, value: p.buf})
+	case g.count == 1 || len(g.buf) > mostBytes:
+		g.space.log.Append(func(b []byte) []byte { return append(b, g.buf...) })
+	case g.count > 1:
+		logEntry(g.space.log, entry{kind: kindGroup, value: g.buf})
 	}
-	if p.buf, p.count = p.buf[:0], 0; cap(p.buf) > mostKept {
-		p.buf = nil
+	if g.buf, g.count = g.buf[:0], 0; cap(g.buf) > mostKept {
+		g.buf = nil
 	}
 }
 
@@ -88,10 +65,5 @@ func (g *Group) End() {
 		return
 	}
 	g.set(nil)
-	for i := range g.parts {
-		g.parts[i].end()
-		g.spare = g.parts[i].buf
-	}
-	clear(g.parts) // a session that rests keeps no log that a snapshot has replaced
-	g.parts = g.parts[:0]
+	g.end()
 }

@@ -616,7 +616,7 @@ func TestSnapshotHasJustExpired(t *testing.T) {
 			var b []byte
 			keys = 0
 			s.testPut("a", "v", at)
-			s.copyShard(int(number), number<<(64-shardBits), s.shards[number].log, &b, &keys)
+			s.copyShard(int(number), number<<(64-shardBits), &b, &keys)
 		}
 		if keys != want {
 			t.Errorf("expired %d ms ago: %d keys, want %d", now-at, keys, want)

@@ -81,13 +81,13 @@ func (b *bias) ask(t *Several) {
 	}
 }
 
-// end ends the bias of a shard, which the caller has locked, and waits for its readers.
-func (b *bias) end(shard int) {
-	w, bit := shard/64, uint64(1)<<(shard%64)
-	if atomic.LoadUint64(&b.shards[w])&bit == 0 {
+// end ends the bias of those of 64 shards for which word has a bit, which the caller has locked, and waits for their
+// readers.
+func (b *bias) end(w int, word uint64) {
+	if atomic.LoadUint64(&b.shards[w])&word == 0 {
 		return
 	}
-	atomic.AndUint64(&b.shards[w], ^bit)
+	atomic.AndUint64(&b.shards[w], ^word)
 	b.asked[w].Store(0)
 	for i := range b.readers {
 		for tries := 0; b.readers[i].has.Load()&(1<<w) != 0; tries++ {

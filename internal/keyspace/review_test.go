@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -505,7 +506,7 @@ func TestSnapshotIsNotAheadOfLog(t *testing.T) {
 	}
 }
 
-// The memory of a group is good for the next, also where a snapshot begins between or within them, and keeps no log.
+// The memory of a group is good for the next, also where a snapshot begins between them.
 func TestGroupAgain(t *testing.T) {
 	folder := t.TempDir()
 	s, err := Open(Options{Folder: folder, Sync: SyncNever})
@@ -521,14 +522,13 @@ func TestGroupAgain(t *testing.T) {
 		for i := range n {
 			all.Add(s.Hash(key(i)))
 		}
-		s.LockAll(&all)
-		if g = s.GroupAgain(g, &all); round%10 == 5 { // a snapshot has come to the last of the shards alone
-			other, err := s.disk.Begin()
-			if err != nil {
+		if round%10 == 5 {
+			if _, err := s.disk.Begin(s.turn); err != nil {
 				t.Fatal(err)
 			}
-			s.Of(s.Hash(key(n - 1))).log = other
 		}
+		s.LockAll(&all)
+		g = s.GroupAgain(g, &all)
 		for i := range n {
 			value := bytes.Repeat([]byte{byte('a' + round%26)}, 1+round%3*4000)
 			s.Of(s.Hash(key(i))).Put(s.Hash(key(i)), key(i), value, 0, 1)
@@ -536,19 +536,10 @@ func TestGroupAgain(t *testing.T) {
 		}
 		g.End()
 		s.UnlockAll(&all)
-		for _, p := range g.parts[:cap(g.parts)] {
-			if p.log != nil {
-				t.Fatalf("round %d: a log is kept", round)
-			}
-		}
-		if cap(g.spare) > mostKept {
-			t.Fatalf("round %d: %d bytes are kept", round, cap(g.spare))
+		if cap(g.buf) > mostKept {
+			t.Fatalf("round %d: %d bytes are kept", round, cap(g.buf))
 		}
 		if round%10 == 5 {
-			last := s.disk.Last()
-			for i := range s.shards {
-				s.shards[i].log = last
-			}
 			if err := s.disk.End(false); err != nil {
 				t.Fatal(err)
 			}
@@ -572,5 +563,60 @@ func TestGroupAgain(t *testing.T) {
 	}
 	if int(again.Len()) != len(want) {
 		t.Errorf("%d keys, want %d", again.Len(), len(want))
+	}
+}
+
+// All that a log has was done before all that the next one has, whichever shards a snapshot has come to when it begins: else
+// a process that is killed could leave what came later without what came before.
+func TestLogsAreInOrder(t *testing.T) {
+	s := open(t, Options{Folder: t.TempDir(), Sync: SyncNever})
+	first, last := "", ""
+	for i := 0; first == "" || last == ""; i++ {
+		switch key := fmt.Sprint(i); s.Hash([]byte(key)) >> (64 - shardBits) {
+		case 0:
+			first = key
+		case shards - 1:
+			last = key
+		}
+	}
+	for i := range 20_000 {
+		s.testPut(fmt.Sprint("other ", i), strings.Repeat("v", 100), 0)
+	}
+	obstruct(t, s, 1) // so that both logs stay
+	saved := make(chan error, 1)
+	go func() { saved <- s.Save(true) }()
+	for n, over := 1, false; !over; n++ {
+		s.testPut(last, fmt.Sprint(n), 0)
+		s.testPut(first, fmt.Sprint(n), 0)
+		select {
+		case err := <-saved:
+			if over = true; err == nil {
+				t.Fatal("a snapshot takes the place of a folder")
+			}
+		default:
+		}
+	}
+	if err := s.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	numbers := func(log uint64) (least, most int) {
+		least = math.MaxInt
+		text, err := os.ReadFile(s.disk.Name(journal.LogName, log))
+		if err != nil {
+			t.Fatal(err)
+		}
+		entries(bytes.NewReader(text), int64(len(text)), func(e entry) error {
+			if key := string(e.key); key == first || key == last {
+				n, _ := strconv.Atoi(string(e.value))
+				least, most = min(least, n), max(most, n)
+			}
+			return nil
+		})
+		return least, most
+	}
+	_, most := numbers(s.disk.Number - 1)
+	least, end := numbers(s.disk.Number)
+	if most == 0 || end < 2 || least < most {
+		t.Errorf("the first log has numbers up to %d, and the next %d to %d", most, least, end)
 	}
 }

@@ -6,8 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"unsafe"
-
-	"github.com/warpmap/warpmap/internal/journal"
 )
 
 // Shard is the keys of some hashes. All methods are called between Lock and Unlock of it, and Look also between Share
@@ -21,8 +19,7 @@ type Shard struct {
 	spare    []uint32 // numbers of segments that are no more
 	current  uint32   // where records are put; 0: nowhere yet
 	moving   bool
-	left     uint32 // the segment that was current when records began to be moved, and is not any more; or 0
-	log      *journal.File
+	left     uint32              // the segment that was current when records began to be moved, and is not any more; or 0
 	group    *Group              // of what is logged together; nil: each by itself
 	watches  map[string][]*Watch // by their keys
 	records  int64               // bytes of live records
@@ -35,17 +32,23 @@ type Shard struct {
 	_                                       [64]byte
 }
 
-// lock and share try for about two microseconds before they give the thread away: most have a shard for less, and who
-// waits by the lock's own means is told several microseconds after it is free, or tens in a virtual machine.
+// Who locks or shares a shard tries for about two microseconds before it gives the thread away: most have a shard for
+// less, and who waits by the lock's own means is told several microseconds after it is free, or tens in a virtual
+// machine.
 func (s *Shard) lock() {
-	for n := 0; !s.mu.TryLock(); n++ {
-		if n == tries {
-			s.mu.Lock()
-			break
+	s.lockForReaders()
+	s.space.bias.end(s.number/64, 1<<(s.number%64))
+}
+
+// lockForReaders does what lock does, but that there may still be readers without the lock.
+func (s *Shard) lockForReaders() {
+	for range tries {
+		if s.mu.TryLock() {
+			return
 		}
 		s.linger()
 	}
-	s.space.bias.end(s.number)
+	s.mu.Lock()
 }
 
 func (s *Shard) share() {
@@ -217,10 +220,10 @@ func (s *Shard) changed(e entry) {
 // note logs.
 func (s *Shard) note(e entry) {
 	if s.group != nil {
-		s.group.add(s.log, e)
+		s.group.add(e)
 		return
 	}
-	logEntry(s.log, e)
+	logEntry(s.space.log, e)
 }
 
 func (s *Shard) put(i int, hash uint64, key, value []byte, filter bool, expires, now int64) {

@@ -50,13 +50,14 @@ type Space struct {
 	o         Options
 	seed      maphash.Seed
 	shards    []Shard
-	_         [64]byte     // what is above changes never
-	allocated atomic.Int64 // bytes of segments
-	live      atomic.Int64 // bytes of live records and of indexes, nearly
-	unsettled atomic.Int64 // how nearly, for a shard
-	opened    int64        // when, in milliseconds
-	flushes   atomic.Int64 // how often all was cleared
-	disk      *disk        // nil: there is none
+	_         [64]byte      // what is above changes never
+	allocated atomic.Int64  // bytes of segments
+	live      atomic.Int64  // bytes of live records and of indexes, nearly
+	unsettled atomic.Int64  // how nearly, for a shard
+	opened    int64         // when, in milliseconds
+	flushes   atomic.Int64  // how often all was cleared
+	disk      *disk         // nil: there is none
+	log       *journal.File // to which what is done is added; nil: none. Changed by who has locked all shards
 
 	most   atomic.Int64 // bytes, as in Options.Most
 	policy atomic.Int64
@@ -161,7 +162,12 @@ func (t *Several) Add(hash uint64) { i := hash >> (64 - shardBits); t[i/64] |= 1
 func (s *Space) LockAll(t *Several) {
 	for w, word := range t {
 		for ; word != 0; word &= word - 1 {
-			s.shards[w*64+bits.TrailingZeros64(word)].lock()
+			s.shards[w*64+bits.TrailingZeros64(word)].lockForReaders()
+		}
+	}
+	for w, word := range t {
+		if word != 0 {
+			s.bias.end(w, word)
 		}
 	}
 }
@@ -265,9 +271,7 @@ func (s *Space) Clear(held bool) {
 		defer s.UnlockAll(&Every)
 	}
 	s.flushes.Add(1)
-	if s.disk != nil {
-		s.disk.cleared(s)
-	}
+	s.shards[0].note(entry{kind: kindClear})
 	for i := range s.shards {
 		s.shards[i].clear()
 	}

@@ -71,7 +71,8 @@ func parts() []*part {
 			{dir: "cmd/warpmap", tests: "^Test(LaunchMemberKilled|ServeKilled|KeysSurviveKill|TablesLogSurvivesKill)$"},
 		}},
 		{name: "servers", share: 2, env: []string{"WARPMAP_LONG=1"}, turns: []turn{
-			{dir: "serve/redis", tests: "^Test(SameAsRedis|RandomBytes|HostileHours)$"},
+			{dir: "serve/redis", tests: "^Test(SameAsRedis|RandomBytes)$"},
+			{dir: "cmd/warpmap", tests: "^TestHostileHours$"},
 			{dir: "internal/filters", tests: "^Test(Cuckoo|DeletionsFromChains)$"},
 			{dir: "internal/keyspace", tests: "^Test(AgainstModel|OpenAgain|SaveWhileOthersWrite|SaveInPieces)$"},
 			{dir: "serve/flight", tests: "^TestLogIsTheTables$"},

@@ -65,7 +65,6 @@ func (t *tables) read(ctx context.Context) error {
 	if t.journal, err = journal.Open(t.o.Folder, t.o.Fsync, columnar.LogFormat, t.o.Log); err != nil {
 		return err
 	}
-	t.journal.Chained = true
 	entries, err := os.ReadDir(t.o.Folder)
 	if err != nil {
 		return err
@@ -344,7 +343,7 @@ func (t *tables) save(ctx context.Context, name string) (err error) {
 	defer t.saving.Unlock()
 	ends := name == "" && t.logs() && t.journal.Logged() > int64(len(columnar.LogFormat.Magic))
 	if ends {
-		if _, err := t.journal.Begin(); err != nil {
+		if _, err := t.journal.Begin(nil); err != nil {
 			t.failed.Store(true)
 			return fmt.Errorf("no log for what comes behind snapshots: %w", err)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"runtime"
 	"sync/atomic"
 )
 
@@ -74,6 +75,8 @@ func (s *Server) figures() []byte {
 	one("saving", "gauge", "1 while a snapshot is made.", number(saving))
 	one("last_save_failed", "gauge", "1 if the last snapshot failed.", number(failed))
 	one("log_failing", "gauge", "1 while the log cannot be written.", number(s.space.Err() != nil))
+	fmt.Fprintf(&b, "# HELP go_goroutines Goroutines of the process.\n# TYPE go_goroutines gauge\ngo_goroutines %d\n",
+		runtime.NumGoroutine())
 	return b.Bytes()
 }
 

@@ -10,7 +10,6 @@ import (
 	"io"
 	"log"
 	"net"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -22,15 +21,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if folder := os.Getenv(hostileFolder); folder != "" {
-		hostileServer(folder)
-		return
-	}
 	goleak.VerifyTestMain(m)
 }
-
-// hostileFolder names the folder of a process that is a server.
-const hostileFolder = "WARPMAP_HOSTILE_FOLDER"
 
 // serving is a server that a test asks.
 type serving struct {
