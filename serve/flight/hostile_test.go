@@ -485,9 +485,7 @@ func TestCancelledCallsAreBounded(t *testing.T) {
 		put(ctx, c, path("t"), record(map[string][]int64{"id": {1}, "n": {1}}, "id", "n"))
 		cancel()
 	}
-	if n := s.metrics.open.Load(); n != 2 {
-		t.Errorf("%d calls are open, of which 2 wait", n)
-	}
+	eventually(t, "two calls wait, and no more", func() bool { return s.metrics.open.Load() == 2 })
 	close(free)
 	if err := <-done; err != nil {
 		t.Fatal(err)
