@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"strconv"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/frame"
+	"github.com/warpmap/warpmap/internal/ports"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/shard"
 	"github.com/warpmap/warpmap/shard/internal/nccl"
@@ -216,11 +216,8 @@ func job(t *testing.T, n int, kind string, env func(rank int) []string) []ended 
 	if kind == "cpu" {
 		lib = standin.Build(t)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := ports.Free()
 	must(t, err)
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	must(t, err)
-	must(t, l.Close())
 	exe, err := os.Executable()
 	must(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // kernels may have to be compiled

@@ -427,7 +427,7 @@ func TestWaitingIsNotIdle(t *testing.T) {
 
 // Strangers who hold connections and make no call, or none with the token, lose them; who said it once keeps it.
 func TestStrangersGo(t *testing.T) {
-	s := start(t, Options{Clients: 3, Token: "open sesame", Timeout: 300 * time.Millisecond})
+	s := start(t, Options{Clients: 3, Token: "open sesame", Timeout: 600 * time.Millisecond})
 	ctx := metadata.AppendToOutgoingContext(context.Background(), "authorization", "Bearer open sesame")
 	known := s.client()
 	schema := func(c wire.Client) error { _, err := c.GetSchema(ctx, path("t")); return err }
