@@ -965,6 +965,16 @@ func TestWatcherStarved(t *testing.T) {
 	if n, err := s.Read(make([]byte, 1)); n != 1 || err != nil {
 		t.Error(n, err)
 	}
+	// What it has sent just now has no answer yet, after each time that it was stopped.
+	defer func() { answered = answers }()
+	for _, again := range []bool{false, true} {
+		looks := 0
+		answered = func(net.Conn, time.Duration) bool { looks++; return looks%2 == 0 && !again }
+		s.Conn = &late{left: 20}
+		if n, err := s.Read(make([]byte, 1)); (n == 1) == again || looks < 2 || again && !strings.Contains(fmt.Sprint(err), "has not answered") {
+			t.Errorf("no answer twice in a row %t: %d, %v", again, n, err)
+		}
+	}
 }
 
 // late is a connection on which so many reads come to their deadlines, however late, before there is something.
