@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"os"
 	"runtime"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/faults"
 	"github.com/warpmap/warpmap/internal/frame"
+	"github.com/warpmap/warpmap/internal/ports"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/shard"
 	"github.com/warpmap/warpmap/shard/internal/nccl"
@@ -132,7 +132,7 @@ func party(t *testing.T, guests []*guest, step guestStep) (errs []error, took ti
 	go func() { wg.Wait(); close(ended) }()
 	select {
 	case <-ended:
-	case <-time.After(20 * time.Second):
+	case <-time.After(2 * time.Minute): // kernels may have to be compiled
 		all := make([]byte, 1<<20)
 		t.Fatalf("%s hangs:\n%s", step.name, all[:runtime.Stack(all, true)])
 	}
@@ -140,12 +140,11 @@ func party(t *testing.T, guests []*guest, step guestStep) (errs []error, took ti
 }
 
 func inviting(t *testing.T, devices []*device.Device) (guests []*guest) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := ports.Free()
 	must(t, err)
-	must(t, l.Close())
 	for rank, d := range devices {
 		keys, values := batches([]int{guestRows}, uint64(1+rank*guestRows))
-		guests = append(guests, &guest{rank: rank, meet: l.Addr().String(), d: d, keys: keys[0], values: values[0]})
+		guests = append(guests, &guest{rank: rank, meet: "127.0.0.1:" + port, d: d, keys: keys[0], values: values[0]})
 	}
 	return guests
 }
@@ -280,7 +279,7 @@ func ncclCallFails(t *testing.T, devices []*device.Device, at int, c *faults.Cou
 			wrong("%v stays behind", now)
 		}
 	}
-	if took > rendezvous.Silence { // within which one that is gone is known
+	if took > rendezvous.Patience/2 { // one that is gone is known in milliseconds, on a busy machine in seconds
 		wrong("the last member heard after %v", took)
 	}
 	return took

@@ -65,7 +65,8 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// started is the command in a process of its own, joining a file with itself to nine million rows.
+// started is the command in a process of its own, joining a file with itself to a hundred million rows: seconds, so that it
+// does not end before a test that waits for a core does something to it.
 type started struct {
 	*exec.Cmd
 	dir    string
@@ -80,7 +81,7 @@ func start(t *testing.T, out string, stdout *os.File, env ...string) *started {
 	d.Close()
 	s := &started{dir: t.TempDir(), ended: make(chan error, 1)}
 	in := filepath.Join(s.dir, "in.csv")
-	if err := os.WriteFile(in, []byte("k\n"+strings.Repeat("1\n", 3000)), 0o666); err != nil {
+	if err := os.WriteFile(in, []byte("k\n"+strings.Repeat("1\n", 10_000)), 0o666); err != nil {
 		t.Fatal(err)
 	}
 	if out != "-" {

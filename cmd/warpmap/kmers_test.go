@@ -151,6 +151,12 @@ func TestKmersEnd(t *testing.T) {
 			stopped++
 		}
 	}
+	// Where kernels were compiled or others had the processors meanwhile, all of it took much less than before.
+	for after := whole / 16; stopped == 0 && after > 0; after /= 8 {
+		if _, _, err := count(after); err != nil {
+			stopped++
+		}
+	}
 	if stopped == 0 {
 		t.Errorf("counting, which takes %v, was never stopped", whole)
 	}

@@ -1,14 +1,14 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"net"
 	"os"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/warpmap/warpmap/internal/ports"
 )
 
 // launched is a job on this host.
@@ -53,12 +53,8 @@ for gone after a few seconds.`,
 
 // environment is what all processes have, with the job's mark.
 func (l *launched) environment(mark string) ([]string, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0") // a port that is free
+	port, err := ports.Free()
 	if err != nil {
-		return nil, err
-	}
-	_, port, err := net.SplitHostPort(listener.Addr().String())
-	if err = errors.Join(err, listener.Close()); err != nil {
 		return nil, err
 	}
 	env := append(os.Environ(), "WORLD_SIZE="+strconv.Itoa(l.n), "LOCAL_WORLD_SIZE="+strconv.Itoa(l.n),

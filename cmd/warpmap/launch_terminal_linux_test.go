@@ -2,9 +2,11 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -145,6 +147,31 @@ func TestLaunchWritesToTerminal(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Error("launch waits")
 	}
+}
+
+// Ranks have a signal before they are told to end, also where it comes to the command's context first, and to launch when
+// the thread that brings it has a core again.
+func TestLaunchIsToldLate(t *testing.T) {
+	came := make(chan os.Signal, 1) // it must not end this test
+	signal.Notify(came, os.Interrupt)
+	defer signal.Stop(came)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	dir := t.TempDir()
+	go func() {
+		waitForFiles(dir, "0.runs", "1.runs")
+		cancel(&signalError{os.Interrupt})
+		time.Sleep(100 * time.Millisecond)
+		syscall.Kill(os.Getpid(), syscall.SIGINT)
+	}()
+	_, err := launch(ctx, `trap 'echo >`+dir+`/$RANK' INT; trap 'exit 1' TERM; >`+dir+`/$RANK.runs; while :; do sleep 0.02; done`,
+		"-n", "2")
+	if err == nil {
+		t.Error("it was interrupted, and ended well")
+	}
+	if told, err := os.ReadDir(dir); len(told) != 4 || err != nil {
+		t.Errorf("%d processes were interrupted, %v", len(told)-2, err)
+	}
+	<-came
 }
 
 // An interrupt of the terminal reaches each rank, and ends what ranks have started, also what ignores it.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -70,14 +71,32 @@ func TestLaunchFails(t *testing.T) {
 func TestLaunchInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	dir := t.TempDir()
-	time.AfterFunc(300*time.Millisecond, cancel)
-	start := time.Now()
-	_, err := launch(ctx, `trap 'echo >`+dir+`/$RANK; exit 1' TERM; while :; do sleep 0.05; done`, "-n", "2")
-	if err == nil || time.Since(start) > 10*time.Second {
-		t.Errorf("after %v: %v", time.Since(start), err)
+	var interrupted time.Time
+	go func() {
+		waitForFiles(dir, "0.runs", "1.runs")
+		interrupted = time.Now()
+		cancel()
+	}()
+	_, err := launch(ctx, `trap 'echo >`+dir+`/$RANK; exit 1' TERM; >`+dir+`/$RANK.runs; while :; do sleep 0.05; done`,
+		"-n", "2")
+	if err == nil || time.Since(interrupted) > 10*time.Second {
+		t.Errorf("after %v: %v", time.Since(interrupted), err)
 	}
-	if told, err := os.ReadDir(dir); len(told) != 2 || err != nil {
-		t.Errorf("%d processes were told, %v", len(told), err)
+	if told, err := os.ReadDir(dir); len(told) != 4 || err != nil {
+		t.Errorf("%d processes were told, %v", len(told)-2, err)
+	}
+}
+
+// waitForFiles waits half a minute until all files are there.
+func waitForFiles(dir string, names ...string) {
+	there := func(name string) bool {
+		_, err := os.Stat(filepath.Join(dir, name))
+		return err == nil
+	}
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if names = slices.DeleteFunc(names, there); len(names) == 0 {
+			return
+		}
 	}
 }
 

@@ -263,11 +263,11 @@ func (s *keyFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return errors.Join(err, server.Close())
 	}
+	finishes.Store(true) // before anybody hears that it listens, and sends a signal
 	for _, l := range listeners {
 		s.o.Log.Printf("listening on %s", l.Addr())
 	}
 	tables.tell(s.o.Log)
-	finishes.Store(true)
 	return errors.Join(s.serve(cmd.Context(), server, tables, listeners, web), tables.close(), server.Close())
 }
 

@@ -83,6 +83,29 @@ func (s *keyServer) Wait() error {
 	return s.ended()
 }
 
+// said waits until the server has said all of it: what it writes before it answers may be read later. It gives what it has
+// said by then.
+func (s *keyServer) said(all ...string) string {
+	s.t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		says := s.says.String()
+		if !slices.ContainsFunc(all, func(x string) bool { return !strings.Contains(says, x) }) {
+			return says
+		}
+		if time.Now().After(end) {
+			s.t.Fatalf("it says %s, want %q", says, all)
+		}
+	}
+}
+
+// page is the address of the server's figures.
+func (s *keyServer) page() string {
+	s.t.Helper()
+	_, rest, _ := strings.Cut(s.said("/metrics\n"), "http://")
+	address, _, _ := strings.Cut(rest, "\n")
+	return "http://" + address
+}
+
 // ask sends a line, and gives the reply's: of a string its bytes.
 func (s *keyServer) ask(line string) string {
 	s.t.Helper()
@@ -364,9 +387,7 @@ func TestServeKeysEndsWell(t *testing.T) {
 	if got := s.ask("GET a") + s.ask("PFCOUNT h") + s.ask("CONFIG GET maxmemory-policy"); got != "b c:3*2" {
 		t.Errorf("%q", got)
 	}
-	if !strings.Contains(s.says.String(), "2 keys loaded") {
-		t.Errorf("it says %s", s.says)
-	}
+	s.said("2 keys loaded")
 }
 
 // Where the log cannot be written, writes are not acknowledged, then refused, and reads go on. What was acknowledged is
@@ -421,11 +442,7 @@ func TestServeKeysEndsOnFullDisk(t *testing.T) {
 			t.Fatal(got)
 		}
 		s.Process.Signal(syscall.SIGTERM)
-		for end := time.Now().Add(time.Minute); !strings.Contains(s.says.String(), "another signal comes: "); time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("%s: it says %s", c.option, s.says)
-			}
-		}
+		s.said("another signal comes: ")
 		if !c.room {
 			s.Process.Signal(syscall.SIGTERM)
 		} else if err := moreRoom(s.Process.Pid); err != nil {

@@ -153,7 +153,7 @@ func TestClosingMembers(t *testing.T) {
 		t.Error(err)
 	}
 	for wait := 0; runtime.NumGoroutine() > before; wait++ {
-		if wait == 100 {
+		if wait == 500 {
 			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), before)
 		}
 		time.Sleep(10 * time.Millisecond)

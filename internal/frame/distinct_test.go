@@ -63,9 +63,9 @@ func estimated(d *device.Device, width, n, each int) (err error) {
 	defer f.Close()
 	return f.Writing(nil, func(st *device.Stream) error {
 		got, crowd, err := f.Distinct(st, in.Addr(), width, int64(n*each))
-		// Five standard errors: seeds differ, and there are forty estimates.
+		// Five and a half standard errors: seeds differ, and there are forty estimates. One run in a million is off by more.
 		want := float64(min(n, crowded+1))
-		if slack := want*0.082 + 1; err == nil && math.Abs(float64(got)-want) > slack {
+		if slack := want*0.09 + 1; err == nil && math.Abs(float64(got)-want) > slack {
 			err = fmt.Errorf("the estimate is %d", got)
 		}
 		// A quarter of the rows have a quarter of the rows at their side, the others few.
@@ -85,12 +85,14 @@ func TestDistinctOf(t *testing.T) {
 			defer d.Close()
 			const n, share = 1 << 19, 8
 			for what, x := range map[string]struct {
-				key  func(i int) uint32
-				want float64
+				key        func(i int) uint32
+				want, most float64 // most: that the estimate may be off
 			}{
-				"in turns":      {func(i int) uint32 { return uint32(i % (n / 8)) }, n / 8 * (1 - math.Pow(7./8, 8))},
-				"as neighbours": {func(i int) uint32 { return uint32(i / 8) }, n / 8 / share},
-				"once":          {func(i int) uint32 { return uint32(i) }, n / share},
+				// Which of eight chunks are drawn decides how many are of other keys: by 0.25 it is off once in twenty
+				// thousand runs, by 0.35 once in a hundred million.
+				"in turns":      {func(i int) uint32 { return uint32(i % (n / 8)) }, n / 8 * (1 - math.Pow(7./8, 8)), 0.35},
+				"as neighbours": {func(i int) uint32 { return uint32(i / 8) }, n / 8 / share, 0.1},
+				"once":          {func(i int) uint32 { return uint32(i) }, n / share, 0.1},
 			} {
 				keys := make([]uint32, n)
 				for i := range keys {
@@ -108,7 +110,7 @@ func TestDistinctOf(t *testing.T) {
 				defer f.Close()
 				err = f.Writing(nil, func(st *device.Stream) error {
 					distinct, _, read, err := f.DistinctOf(st, in.Addr(), 4, n, share)
-					if math.Abs(float64(distinct)-x.want) > 0.25*x.want || read != n/share { // chunks are drawn, 64 of them
+					if math.Abs(float64(distinct)-x.want) > x.most*x.want || read != n/share {
 						t.Errorf("%s: %d keys among %d rows, want %.0f", what, distinct, read, x.want)
 					}
 					return err

@@ -168,7 +168,7 @@ func TestKeepsWhatIsCutOff(t *testing.T) {
 	tests, made := plants(t, "Errs")
 	var out strings.Builder
 	folder := t.TempDir()
-	err := command(t.Context(), []string{"-tests", tests, "-out", folder, "-time", "2s"}, made, &out)
+	err := command(t.Context(), []string{"-tests", tests, "-out", folder, "-time", "5s"}, made, &out)
 	logs, _ := filepath.Glob(filepath.Join(folder, "*.log"))
 	if err == nil || !strings.Contains(out.String(), "FOUND") || len(logs) != 1 {
 		t.Errorf("%v, %d logs\n%s", err, len(logs), &out)

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"net"
@@ -17,33 +18,35 @@ func TestRepliesAtEnd(t *testing.T) {
 	const size, n = 1 << 20, 4
 	for _, beyond := range []int{0, 300_000} {
 		eachWay(t, func(t *testing.T, listen func() net.Listener, dial func(s *serving) *testClient) {
-			s := serve(t, Options{Loops: 1}, listen())
-			c, idle := dial(s), dial(s)
-			idle.want("+OK\r\n", "SET", "k", strings.Repeat("v", size))
-			for range n {
-				c.send(request("GET", "k"))
-			}
-			for end := time.Now().Add(10 * time.Second); s.metrics.requests.Load() < 2; time.Sleep(time.Millisecond) {
-				if time.Now().After(end) {
-					t.Fatal("nothing is asked")
+			for tries := 0; ; tries++ {
+				s := serve(t, Options{Loops: 1}, listen())
+				c, idle := dial(s), dial(s)
+				idle.want("+OK\r\n", "SET", "k", strings.Repeat("v", size))
+				c.send(bytes.Repeat(request("GET", "k"), n)) // which are read at once
+				for end := time.Now().Add(time.Minute); s.metrics.requests.Load() < 2; time.Sleep(time.Millisecond) {
+					if time.Now().After(end) {
+						t.Fatal("nothing is asked")
+					}
+				}
+				if beyond > 0 {
+					go c.Write([]byte(strings.Repeat("PING\r\n", beyond/6)))
+					time.Sleep(50 * time.Millisecond)
+				}
+				ended, begin := make(chan error), time.Now()
+				go func() { ended <- s.stop() }()
+				time.Sleep(100 * time.Millisecond)
+				got, err := io.ReadAll(c.from)
+				took := time.Since(begin)
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+				idle.ends()
+				if want := n * (size + len(fmt.Sprintf("$%d\r\n\r\n", size))); len(got) >= want {
+					return
+				} else if took < lastWords/2 || tries == 5 { // else others had the cores: it was late itself
+					t.Fatalf("%d bytes of %d come in %v: %v", len(got), want, took, err)
 				}
 			}
-			time.Sleep(50 * time.Millisecond)
-			if beyond > 0 {
-				go c.Write([]byte(strings.Repeat("PING\r\n", beyond/6)))
-				time.Sleep(50 * time.Millisecond)
-			}
-			ended := make(chan error)
-			go func() { ended <- s.stop() }()
-			time.Sleep(100 * time.Millisecond)
-			got, err := io.ReadAll(c.from)
-			if want := n * (size + len(fmt.Sprintf("$%d\r\n\r\n", size))); len(got) < want {
-				t.Errorf("%d bytes of %d come: %v", len(got), want, err)
-			}
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
-			idle.ends()
 		})
 	}
 }
@@ -81,18 +84,25 @@ func TestEndOnFullDisk(t *testing.T) {
 func TestEndWaitsForNobodyLong(t *testing.T) {
 	for _, deaf := range []bool{false, true} {
 		eachWay(t, func(t *testing.T, listen func() net.Listener, dial func(s *serving) *testClient) {
-			s := serve(t, Options{}, listen())
-			c := dial(s)
-			c.want("+OK\r\n", "SET", "k", strings.Repeat("v", 1<<20))
+			most, took := lastWords, time.Hour
 			if deaf {
-				c.send([]byte(strings.Repeat("GET k\r\n", 100)))
+				most *= 5
 			}
-			time.Sleep(100 * time.Millisecond)
-			begin := time.Now()
-			if err := s.stop(); err != nil {
-				t.Error(err)
+			for tries := 0; took > most && tries < 3; tries++ { // others may have the cores once
+				s := serve(t, Options{}, listen())
+				c := dial(s)
+				c.want("+OK\r\n", "SET", "k", strings.Repeat("v", 1<<20))
+				if deaf {
+					c.send([]byte(strings.Repeat("GET k\r\n", 100)))
+				}
+				time.Sleep(100 * time.Millisecond)
+				begin := time.Now()
+				if err := s.stop(); err != nil {
+					t.Error(err)
+				}
+				took = time.Since(begin)
 			}
-			if took := time.Since(begin); !deaf && took > lastWords || took > 5*lastWords {
+			if took > most {
 				t.Errorf("the end takes %v", took)
 			}
 		})

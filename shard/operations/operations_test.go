@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"strings"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/operations"
+	"github.com/warpmap/warpmap/internal/ports"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/shard"
 	"github.com/warpmap/warpmap/shard/internal/nccl"
@@ -67,12 +67,8 @@ type starter struct {
 
 // start starts the members of a ground, which are processes of this test binary.
 func (x starter) start(f *operations.File, g operations.Settings) (m *operations.Members, end func() error, err error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := ports.Free()
 	if err != nil {
-		return nil, nil, err
-	}
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err := errors.Join(err, l.Close()); err != nil {
 		return nil, nil, err
 	}
 	exe, err := os.Executable()

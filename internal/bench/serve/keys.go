@@ -18,6 +18,7 @@ import (
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/bench"
+	"github.com/warpmap/warpmap/internal/ports"
 )
 
 // leastMeasured is from how many keys on a point is the median of several turns, of a second each.
@@ -193,13 +194,11 @@ type server struct {
 
 // start starts a server at a port that is free, and waits until it answers.
 func start(command func(port string) []string) (*server, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := ports.Free()
 	if err != nil {
 		return nil, err
 	}
-	s := &server{address: l.Addr().String()}
-	_, port, _ := net.SplitHostPort(s.address)
-	l.Close()
+	s := &server{address: "127.0.0.1:" + port}
 	words := command(port)
 	s.Cmd = exec.Command(words[0], words[1:]...)
 	s.Stdout, s.Stderr = &s.says, &s.says

@@ -143,13 +143,13 @@ func (s *steady) by(d time.Duration) time.Time {
 
 func (s *steady) Read(b []byte) (n int, err error) {
 	const part = 5
-	for waits := 1; ; waits++ {
+	for waits, deaf := 1, 0; ; waits++ {
 		s.SetReadDeadline(s.by(s.silence / part))
 		n, err = s.Conn.Read(b)
 		if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
 			return n, err
 		}
-		if err := s.over(waits, part, "said"); err != nil {
+		if err := s.over(waits, part, &deaf, "said"); err != nil {
 			return 0, err
 		}
 	}
@@ -159,7 +159,7 @@ func (s *steady) Read(b []byte) (n int, err error) {
 // at times, is free, which takes a slow connection longer.
 func (s *steady) Write(b []byte) (n int, err error) {
 	const part = 20
-	for waits := 1; n < len(b); waits++ {
+	for waits, deaf := 1, 0; n < len(b); waits++ {
 		s.SetWriteDeadline(s.by(s.silence / part))
 		k, err := s.Conn.Write(b[n:min(n+64<<10, len(b))])
 		n += k
@@ -167,7 +167,7 @@ func (s *steady) Write(b []byte) (n int, err error) {
 			waits = 0
 		}
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			err = s.over(waits, part, "taken")
+			err = s.over(waits, part, &deaf, "taken")
 		}
 		if err != nil {
 			return n, err
@@ -177,18 +177,28 @@ func (s *steady) Write(b []byte) (n int, err error) {
 }
 
 // over tells after how many waits, each a part of a silence, it is in vain to go on, and why. Waits count, not time: a
-// process that was stopped itself, or got no processor, has not waited for as long, and what came meanwhile is there.
-func (s *steady) over(waits, part int, done string) error {
+// process that was stopped itself, or got no processor, has not waited for as long, and what came meanwhile is there. deaf
+// counts after how many waits in a row the host had not answered: after one, this process may have sent something just
+// now, and nothing before while it was stopped.
+func (s *steady) over(waits, part int, deaf *int, done string) error {
+	if waits < part || answered(s.Conn, s.silence) {
+		*deaf = 0
+	} else {
+		*deaf++
+	}
 	switch {
 	case !s.until.IsZero() && (waits >= part || !time.Now().Before(s.until)):
 		return silentError(fmt.Sprintf("it has %s nothing for %v", done, s.silence))
 	case waits >= patience*part:
 		return silentError(fmt.Sprintf("it has %s nothing for %v", done, patience*s.silence))
-	case waits >= part && !answers(s.Conn, s.silence):
+	case *deaf > 1:
 		return silentError(fmt.Sprintf("it has %s nothing, and its host has not answered, for %v", done, s.silence))
 	}
 	return nil
 }
+
+// answered is answers, but in tests.
+var answered = answers
 
 // silentError says of whom nothing is heard.
 type silentError string
