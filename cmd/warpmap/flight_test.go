@@ -432,7 +432,7 @@ func TestServeTablesErrors(t *testing.T) {
 		{exitUsage, append(listen, "--table", "a="+filepath.Join(dir, "x.csv")), "--key"},
 		{exitInput, append(listen, "--table", "a="+filepath.Join(dir, "x.csv"), "--key", "id"), "x.csv"},
 		{exitInput, append(listen, "--table", "a="+broken), "broken.table"},
-		{exitOther, append(listen, "--table", "a", "--schema", "id:int64", "--key", "no"), `no column "no"`},
+		{exitUsage, append(listen, "--table", "a", "--schema", "id:int64", "--key", "no"), `no column "no"`},
 		{exitUsage, append(listen, "--table", "a", "--schema", "id:int64", "--key", "id", "--family", "none"), "want one of"},
 	} {
 		if _, _, err := run(t, append([]string{"serve"}, c.args...)...); err == nil || exitCode(err) != c.code ||
