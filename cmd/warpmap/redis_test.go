@@ -5,11 +5,13 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +22,7 @@ import (
 	"time"
 
 	"github.com/warpmap/warpmap/internal/testenv"
+	"github.com/warpmap/warpmap/serve/redis"
 )
 
 // keyServer is a server of keys in a process of its own, on a Unix socket.
@@ -343,6 +346,20 @@ func TestServeKeysKeepsToMemory(t *testing.T) {
 		t.Errorf("at most %d kB were in memory", kb)
 	} else {
 		t.Logf("at most %d kB were in memory", kb)
+	}
+}
+
+// --memory bounds what Go collects, but not where tables are served, which it says nothing about.
+func TestServeCollects(t *testing.T) {
+	was, percent := debug.SetMemoryLimit(math.MaxInt64), debug.SetGCPercent(100)
+	defer func() { debug.SetMemoryLimit(was); debug.SetGCPercent(percent) }()
+	s := keyFlags{o: redis.Options{MaxMemory: 1 << 30}, flights: flightFlags{listen: "x"}}
+	if s.collect(); debug.SetMemoryLimit(-1) != math.MaxInt64 {
+		t.Error("there is a limit beside tables")
+	}
+	s.flights.listen = ""
+	if s.collect(); debug.SetMemoryLimit(-1) > 2<<30 {
+		t.Error("there is no limit without tables")
 	}
 }
 
