@@ -108,6 +108,18 @@ func (s *keyServer) ask(line string) string {
 	return reply
 }
 
+// web is where the process says that it has figures.
+func (s *keyServer) web() string {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		_, at, _ := strings.Cut(s.says.String(), "http://")
+		if at, _, is := strings.Cut(at, "/metrics"); is {
+			return at
+		} else if time.Now().After(end) {
+			s.t.Fatalf("it says %s", s.says)
+		}
+	}
+}
+
 // killTime is how long a server is under load before it is killed, and until when what it had acknowledged must be there:
 // all of it with --log always, and with everysec what is older than "a second or two", and one more, for the processors
 // are others', too.
