@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -94,9 +95,17 @@ var aheadOfStrings = map[int]func(*device.Device, tables.Family) error{
 	16: warpmap.CompileAheadStrings[[2]uint64],
 }
 
+var archNames = regexp.MustCompile(`^(sm_[1-9][0-9]+|amd64|arm64|x86-64-v[234])$`)
+
 func (w *compileWork) run(cmd *cobra.Command) error {
 	if len(w.arch) == 0 {
 		return errors.New("--arch: want an architecture, such as sm_90 or amd64")
+	}
+	for _, arch := range w.arch { // before anything is compiled for others
+		if !archNames.MatchString(arch) {
+			return fmt.Errorf("--arch %q: want sm_ and a number of GPUs, such as sm_90; or of processors amd64, arm64, "+
+				"x86-64-v2, x86-64-v3 or x86-64-v4", arch)
+		}
 	}
 	var wanted []tables.Kind
 	for _, name := range w.kind {

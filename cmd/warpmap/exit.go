@@ -11,6 +11,7 @@ import (
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/genome"
 	"github.com/warpmap/warpmap/genome/kmers"
+	"github.com/warpmap/warpmap/internal/columnar"
 	"github.com/warpmap/warpmap/internal/crash"
 	"github.com/warpmap/warpmap/join"
 	"github.com/warpmap/warpmap/serve/flight"
@@ -98,6 +99,7 @@ func exitCode(err error) int {
 		input *join.InputError
 		reads *genome.InputError
 		outer *genome.OptionError
+		name  *columnar.NameError
 		wk    *kmers.FileError
 		keys  *redis.DamagedError
 		rows  *flight.DamagedError
@@ -107,7 +109,7 @@ func exitCode(err error) int {
 	case errors.As(err, &panic):
 		return exitOther
 	case !errors.As(err, &ran) || errors.As(err, &usage) || errors.As(err, &wrong) ||
-		errors.As(err, &outer) || strings.HasPrefix(err.Error(), "--"):
+		errors.As(err, &outer) || errors.As(err, &name) || strings.HasPrefix(err.Error(), "--"):
 		return exitUsage
 	case device.IsOutOfMemory(err) || errors.As(err, &full) || errors.As(err, &many):
 		return exitMemory

@@ -137,7 +137,7 @@ func TestServeTables(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.ask("SET a b")
-	page, err := http.Get(s.page())
+	page, err := http.Get("http://" + s.web() + "/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -364,7 +364,7 @@ func TestServeTablesOnFullDisk(t *testing.T) {
 	if rows := lookUp(t, c, "t", integers([]string{"id"}, []int64{n - 1})); rows[0][0] != fmt.Sprint(2*n-2) {
 		t.Errorf("a look-up on a full disk: %v", rows)
 	}
-	page, err := http.Get(strings.Replace(s.page(), "/metrics", "/healthz", 1))
+	page, err := http.Get("http://" + s.web() + "/healthz")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -428,7 +428,7 @@ func TestServeTablesErrors(t *testing.T) {
 		{exitUsage, append(listen, "--table", "a="+filepath.Join(dir, "x.csv")), "--key"},
 		{exitInput, append(listen, "--table", "a="+filepath.Join(dir, "x.csv"), "--key", "id"), "x.csv"},
 		{exitInput, append(listen, "--table", "a="+broken), "broken.table"},
-		{exitOther, append(listen, "--table", "a", "--schema", "id:int64", "--key", "no"), `no column "no"`},
+		{exitUsage, append(listen, "--table", "a", "--schema", "id:int64", "--key", "no"), `no column "no"`},
 		{exitUsage, append(listen, "--table", "a", "--schema", "id:int64", "--key", "id", "--family", "none"), "want one of"},
 	} {
 		if _, _, err := run(t, append([]string{"serve"}, c.args...)...); err == nil || exitCode(err) != c.code ||

@@ -318,8 +318,7 @@ func TestHostileHours(t *testing.T) {
 	args := append(hoursArgs, "--data", filepath.Join(dir, "data"), "--log", log, "--password-file", password, "--flight-socket",
 		socket)
 	s := startKeyServer(t, dir, nil, args...)
-	_, web, _ := strings.Cut(s.says.String(), "http://")
-	web, _, _ = strings.Cut(web, "/")
+	web := s.web()
 	end := time.Now().Add(lasts)
 	one := func(n uint64) *hostile { return &hostile{rand.New(rand.NewPCG(seed, n)), s.socket, socket, web, end} }
 	keys, tables := newHonestKeys(t, one(1), log == "always"), newHonestTables(t, one(2))

@@ -285,12 +285,13 @@ func retry(to *log.Logger) func(error) bool {
 }
 
 // collect has Go collect garbage more often than it would: keys and values have no pointers to follow, so that costs
-// little, and what is dead otherwise takes as much memory as they do.
+// little, and what is dead otherwise takes as much memory as they do. Beside tables --memory is no bound of what Go has,
+// and would have it collect again and again.
 func (s *keyFlags) collect() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(25)
 	}
-	if s.o.MaxMemory > 0 && os.Getenv("GOMEMLIMIT") == "" {
+	if s.o.MaxMemory > 0 && !s.flights.asked() && os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(s.o.MaxMemory + s.o.MaxMemory/8 + 64<<20)
 	}
 }

@@ -5,11 +5,13 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +22,7 @@ import (
 	"time"
 
 	"github.com/warpmap/warpmap/internal/testenv"
+	"github.com/warpmap/warpmap/serve/redis"
 )
 
 // keyServer is a server of keys in a process of its own, on a Unix socket.
@@ -98,14 +101,6 @@ func (s *keyServer) said(all ...string) string {
 	}
 }
 
-// page is the address of the server's figures.
-func (s *keyServer) page() string {
-	s.t.Helper()
-	_, rest, _ := strings.Cut(s.said("/metrics\n"), "http://")
-	address, _, _ := strings.Cut(rest, "\n")
-	return "http://" + address
-}
-
 // ask sends a line, and gives the reply's: of a string its bytes.
 func (s *keyServer) ask(line string) string {
 	s.t.Helper()
@@ -126,6 +121,14 @@ func (s *keyServer) ask(line string) string {
 		reply = strings.TrimSpace(reply)
 	}
 	return reply
+}
+
+// web is where the process says that it has figures.
+func (s *keyServer) web() string {
+	s.t.Helper()
+	_, rest, _ := strings.Cut(s.said("/metrics\n"), "http://")
+	at, _, _ := strings.Cut(rest, "/metrics\n")
+	return at
 }
 
 // killTime is how long a server is under load before it is killed, and until when what it had acknowledged must be there:
@@ -366,6 +369,20 @@ func TestServeKeysKeepsToMemory(t *testing.T) {
 		t.Errorf("at most %d kB were in memory", kb)
 	} else {
 		t.Logf("at most %d kB were in memory", kb)
+	}
+}
+
+// --memory bounds what Go collects, but not where tables are served, which it says nothing about.
+func TestServeCollects(t *testing.T) {
+	was, percent := debug.SetMemoryLimit(math.MaxInt64), debug.SetGCPercent(100)
+	defer func() { debug.SetMemoryLimit(was); debug.SetGCPercent(percent) }()
+	s := keyFlags{o: redis.Options{MaxMemory: 1 << 30}, flights: flightFlags{listen: "x"}}
+	if s.collect(); debug.SetMemoryLimit(-1) != math.MaxInt64 {
+		t.Error("there is a limit beside tables")
+	}
+	s.flights.listen = ""
+	if s.collect(); debug.SetMemoryLimit(-1) > 2<<30 {
+		t.Error("there is no limit without tables")
 	}
 }
 

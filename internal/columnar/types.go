@@ -254,16 +254,25 @@ type Schema struct {
 // Found is the column of replies that tells whether a key was found.
 const Found = "found"
 
+// NameError says that a table of some columns was to have one that is not among them.
+type NameError struct {
+	Table, Column string
+	Columns       []Column
+}
+
+func (e *NameError) Error() string {
+	return fmt.Sprintf("table %q: no column %q: the columns are %s", e.Table, e.Column, Describe(e.Columns))
+}
+
 // Split makes a schema of columns: the keys are those of the names, in their order, and the values those of the other
-// names, or where these are nil all columns that are no keys. Errors: a name that no column has; a schema that no table
-// has.
+// names, or where these are nil all columns that are no keys. Errors: *NameError; a schema that no table has.
 func Split(name string, columns []Column, keys, values []string) (s Schema, err error) {
 	s.Name = name
 	take := func(names []string) (out []Column, err error) {
 		for _, n := range names {
 			at := slices.IndexFunc(columns, func(c Column) bool { return c.Name == n })
 			if at < 0 {
-				return nil, fmt.Errorf("table %q: no column %q: the columns are %s", name, n, Describe(columns))
+				return nil, &NameError{name, n, columns}
 			}
 			out = append(out, columns[at])
 		}

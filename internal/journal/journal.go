@@ -190,6 +190,9 @@ func (j *Journal) next(turn func(l *File, add func())) (*File, error) {
 		return nil, err
 	}
 	j.Number++
+	if last := j.Last(); last != nil { // while others add to it: what is added to the new one waits for that
+		last.commit(true)
+	}
 	add := func() {
 		j.mu.Lock()
 		defer j.mu.Unlock()
