@@ -103,8 +103,8 @@ func (w *compileWork) run(cmd *cobra.Command) error {
 	}
 	for _, arch := range w.arch { // before anything is compiled for others
 		if !archNames.MatchString(arch) {
-			return fmt.Errorf("--arch %q: want sm_ and a number of GPUs, such as sm_90; or of processors amd64, arm64, "+
-				"x86-64-v2, x86-64-v3 or x86-64-v4", arch)
+			return fmt.Errorf("--arch %q: want sm_ and a number of GPUs, such as sm_90; or of processors amd64, "+
+				"arm64, x86-64-v2, x86-64-v3 or x86-64-v4", arch)
 		}
 	}
 	var wanted []tables.Kind

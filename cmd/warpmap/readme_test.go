@@ -64,6 +64,7 @@ var notRun = map[string]string{
 	"curl ":                              "needs the server; serve_test.go asks it the same",
 	"go test ./":                         "this test is part of it",
 	"go run ./internal/trial":            "takes hours; its own tests run it",
+	"WARPMAP_HOSTILE=":                   "goes on as long as it says; TestHostileHours runs for two seconds",
 	"WARPMAP_PROGRAMS=":                  "goes on as long as it says; internal/operations runs shorter",
 	"WARPMAP_MODEL=":                     "this test is part of it; TestModelFindsMissingOrder of slab runs some",
 	"go run ./cmd/warpmap demo":          "main_test.go runs it",

@@ -285,8 +285,8 @@ func retry(to *log.Logger) func(error) bool {
 }
 
 // collect has Go collect garbage more often than it would: keys and values have no pointers to follow, so that costs
-// little, and what is dead otherwise takes as much memory as they do. Beside tables --memory is no bound of what Go has,
-// and would have it collect again and again.
+// little, and what is dead otherwise takes as much memory as they do. Beside tables --memory is no bound of what Go
+// has, and would have it collect again and again.
 func (s *keyFlags) collect() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(25)

@@ -372,6 +372,50 @@ func TestServeKeysKeepsToMemory(t *testing.T) {
 	}
 }
 
+// A listener for figures takes as many connections as there are places, closes more, and takes others when some have gone.
+func TestFiguresAreBounded(t *testing.T) {
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	dial := func() net.Conn {
+		c, err := net.Dial("unix", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	taken := make(chan net.Conn, 10)
+	go func() {
+		for b := (&bounded{l, make(chan struct{}, 2)}); ; {
+			c, err := b.Accept()
+			if err != nil {
+				return
+			}
+			taken <- c
+		}
+	}()
+	dial()
+	dial()
+	first, _ := <-taken, <-taken
+	third := dial()
+	third.SetReadDeadline(time.Now().Add(time.Minute))
+	if _, err := third.Read(make([]byte, 1)); err != io.EOF {
+		t.Fatalf("a third is held: %v", err)
+	}
+	first.Close()
+	first.Close() // as servers do
+	dial()
+	<-taken
+	fourth := dial()
+	fourth.SetReadDeadline(time.Now().Add(time.Minute))
+	if _, err := fourth.Read(make([]byte, 1)); err != io.EOF || len(taken) != 0 {
+		t.Fatalf("one too many is held: %v", err)
+	}
+}
+
 // --memory bounds what Go collects, but not where tables are served, which it says nothing about.
 func TestServeCollects(t *testing.T) {
 	was, percent := debug.SetMemoryLimit(math.MaxInt64), debug.SetGCPercent(100)

@@ -51,8 +51,8 @@
 // key may be in it as it was behind some of its records in the new log. To do these again leads to the same, for each
 // says what comes of it: the value, the time, bytes at a place; so all of them are on the disk before the snapshot has
 // its name. When it has, logs and snapshots before it are removed. After a start, the newest snapshot is read, and all
-// logs from its number on. A log may end within a record, as it does when a process is killed: the tail is cut, and told.
-// A record that is damaged elsewhere is an error.
+// logs from its number on. A log may end within a record, as it does when a process is killed: the tail is cut, and
+// told. A record that is damaged elsewhere is an error.
 //
 // Package journal has the log, and says what holds there. When it cannot be written, Err says so, and callers refuse to
 // write.

@@ -19,7 +19,7 @@ type Shard struct {
 	spare    []uint32 // numbers of segments that are no more
 	current  uint32   // where records are put; 0: nowhere yet
 	moving   bool
-	left     uint32              // the segment that was current when records began to be moved, and is not any more; or 0
+	left     uint32              // the segment that was current when records began to be moved, and is no more; or 0
 	group    *Group              // of what is logged together; nil: each by itself
 	watches  map[string][]*Watch // by their keys
 	records  int64               // bytes of live records
