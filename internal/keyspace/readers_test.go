@@ -2,12 +2,14 @@ package keyspace
 
 import (
 	"fmt"
+	"math/bits"
 	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 )
 
 // biased gives a space that is biased towards readers of those shards.
@@ -184,5 +186,12 @@ func TestReadersBesideOneWriter(t *testing.T) {
 	readers.Wait()
 	if unlocked.Load() == 0 {
 		t.Error("no reader was without locks: the test shows nothing")
+	}
+}
+
+// A shard begins where a line of memory does, so that what searches need of it is in one.
+func TestShardsAreLines(t *testing.T) {
+	if n := unsafe.Sizeof(Shard{}); bits.UintSize == 64 && n%lineBytes != 0 {
+		t.Errorf("a shard has %d bytes", n)
 	}
 }

@@ -29,7 +29,7 @@ type Shard struct {
 	keys     atomic.Int64
 
 	hits, misses, expired, evicted, changes uint64
-	_                                       [64]byte
+	_                                       [32]byte // to a multiple of lineBytes
 }
 
 // Who locks or shares a shard tries for about two microseconds before it gives the thread away: most have a shard for
