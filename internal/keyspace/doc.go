@@ -16,12 +16,12 @@
 //
 // # Why the index is not on a device
 //
-// On two cores without a GPU, a request alone takes 5 to 6 µs of CPU time from socket to socket, one of a pipeline of 256
-// takes 0.3 µs, and a key of a large MGET 0.17 µs (bench/results/xeon-2-cores/redis.json). To look hashes up in a table
-// of warpcore on the CPU device takes 1.3 µs for one, 2.6 µs for 16 and 14 µs for 256, and to insert one takes 2 µs;
-// the records, which are in host memory, must be read behind that all the same. So the device would make single
-// requests slower by a quarter, and pipelines no faster: what an index here costs a batch is that the processor waits for
-// memory, and Warm has it wait for many keys at once.
+// On two cores without a GPU, a request alone takes 5 to 6 µs of CPU time from socket to socket, one of a pipeline of
+// 256 takes 0.3 µs, and a key of a large MGET 0.17 µs (bench/results/xeon-2-cores/redis.json). To look hashes up in a
+// table of warpcore on the CPU device takes 1.3 µs for one, 2.6 µs for 16 and 14 µs for 256, and to insert one takes 2
+// µs; the records, which are in host memory, must be read behind that all the same. So the device would make single
+// requests slower by a quarter, and pipelines no faster: what an index here costs a batch is that the processor waits
+// for memory, and Warm has it wait for many keys at once.
 //
 // # Invariants (Check walks them)
 //
