@@ -8,6 +8,10 @@ const (
 	shards    = 1 << shardBits
 )
 
+// The bias of locks has places for so many readers. It is set for shards that were shared so often by their locks since
+// a bias ended, for to end one costs as much as to take some locks.
+const biasedReaders, leastAsked = 64, 16
+
 // A slot of an index. An empty one has no place.
 type slot struct{ hash, place uint64 }
 

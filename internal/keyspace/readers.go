@@ -31,11 +31,6 @@ type Reader struct {
 	_   [120]byte // processors fetch two lines at once
 }
 
-const (
-	biasedReaders = 64
-	leastAsked    = 16 // to end a bias costs as much as to take some locks
-)
-
 // groups is the bits of 64 shards each.
 func (t *Several) groups() (bits uint64) {
 	for w, word := range t {

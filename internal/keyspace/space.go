@@ -50,14 +50,14 @@ type Space struct {
 	o         Options
 	seed      maphash.Seed
 	shards    []Shard
-	_         [64]byte      // what is above changes never
+	opened    int64         // when, in milliseconds
+	disk      *disk         // nil: there is none
+	log       *journal.File // to which what is done is added; nil: none. Changed by who has locked all shards
+	_         [64]byte      // what is above changes next to never
 	allocated atomic.Int64  // bytes of segments
 	live      atomic.Int64  // bytes of live records and of indexes, nearly
 	unsettled atomic.Int64  // how nearly, for a shard
-	opened    int64         // when, in milliseconds
 	flushes   atomic.Int64  // how often all was cleared
-	disk      *disk         // nil: there is none
-	log       *journal.File // to which what is done is added; nil: none. Changed by who has locked all shards
 
 	most   atomic.Int64 // bytes, as in Options.Most
 	policy atomic.Int64
