@@ -78,6 +78,7 @@ type Library struct {
 	Path         string // as it was opened
 	Major, Minor int    // its version
 	archs        []int  // the architectures it compiles for, ascending: 90 is sm_90
+	first        sync.Once
 	fn           [functions]uintptr
 }
 
@@ -221,6 +222,13 @@ type Header struct{ Name, Text string }
 // Compile compiles a source for an architecture that Target gave, and returns the cubin. It takes up to a few
 // seconds. Errors: *Error, with the compiler's log, whose lines begin with name(line) or a header's.
 func (l *Library) Compile(name, text string, headers []Header, arch string, options ...string) (cubin []byte, err error) {
+	// The first compilation of a process takes SIGINT and SIGTERM while it runs, and gives them back without SA_ONSTACK:
+	// that of an empty source is the shortest.
+	l.first.Do(func() { l.compile("empty.cu", "", nil, arch) })
+	return l.compile(name, text, headers, arch, options...)
+}
+
+func (l *Library) compile(name, text string, headers []Header, arch string, options ...string) (cubin []byte, err error) {
 	texts, names := make([]*byte, len(headers)+1), make([]*byte, len(headers)+1)
 	for i, h := range headers {
 		texts[i], names[i] = cString(h.Text), cString(h.Name)
@@ -244,7 +252,9 @@ func (l *Library) Compile(name, text string, headers []Header, arch string, opti
 	}
 	defer func() { call(l, fnDestroyProgram, uintptr(unsafe.Pointer(&program))) }()
 
-	err = call(l, fnCompileProgram, program, uintptr(len(args)), uintptr(unsafe.Pointer(&args[0])))
+	dl.KeepSignals(func() {
+		err = call(l, fnCompileProgram, program, uintptr(len(args)), uintptr(unsafe.Pointer(&args[0])))
+	})
 	if e := (*Error)(nil); errors.As(err, &e) {
 		log, _ := l.output(program, fnGetProgramLogSize, fnGetProgramLog)
 		e.Log = strings.TrimRight(string(log), "\x00\n")
