@@ -11,6 +11,7 @@ import (
 
 	"github.com/warpmap/warpmap/internal/faults"
 	"github.com/warpmap/warpmap/internal/planted"
+	"github.com/warpmap/warpmap/internal/quick"
 	"github.com/warpmap/warpmap/internal/witness"
 	"github.com/warpmap/warpmap/kernel"
 )
@@ -275,6 +276,7 @@ func CompileFor(arch string, p *Program) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.checks = quick.Checks
 	src, err := p.source(true, fast)
 	if err != nil {
 		return nil, err

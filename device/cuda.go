@@ -14,6 +14,7 @@ import (
 
 	"github.com/warpmap/warpmap/device/internal/cu"
 	"github.com/warpmap/warpmap/device/internal/nvrtc"
+	"github.com/warpmap/warpmap/internal/quick"
 )
 
 // libcudaEnv names the driver library to use in place of cu.Library.
@@ -683,13 +684,18 @@ type rtc struct {
 	lib     *nvrtc.Library
 	arch    string
 	missing error // why there is no lib
+	checks  bool  // the front end is enough
 }
 
 var rtcOptions = []string{"--std=c++17"}
 
+// Code for a later link is not optimised yet, nor made machine code.
+var checkOptions = append([]string{"--dlink-time-opt"}, rtcOptions...)
+
 // openNVRTC finds the NVRTC at path, or one that compiles for the architecture (see nvrtc.Find). Errors: ErrNoNVRTC,
 // with where it looked.
 func openNVRTC(path, arch string) (*rtc, error) {
+	quick.Asked()
 	lib, target, err := nvrtc.Find(path, arch)
 	if err != nil {
 		return nil, fmt.Errorf("%w for %s: %v: %s", ErrNoNVRTC, arch, err, installNVRTC)
@@ -723,7 +729,11 @@ func (c *rtc) compile(src *source) ([]byte, error) {
 	for i, f := range src.files[1:] {
 		headers[i] = nvrtc.Header(f)
 	}
-	image, err := c.lib.Compile(src.files[0].Name, src.files[0].Text, headers, c.arch, rtcOptions...)
+	options := rtcOptions
+	if c.checks {
+		options = checkOptions
+	}
+	image, err := c.lib.Compile(src.files[0].Name, src.files[0].Text, headers, c.arch, options...)
 	if e := (*nvrtc.Error)(nil); errors.As(err, &e) {
 		log := e.Log
 		if !e.Source() || log == "" {

@@ -13,6 +13,7 @@ import (
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/device/internal/cu/cufake"
 	"github.com/warpmap/warpmap/device/internal/nvrtc"
+	"github.com/warpmap/warpmap/internal/quick"
 	"github.com/warpmap/warpmap/internal/testenv"
 )
 
@@ -616,6 +617,27 @@ func TestNVRTCCompileError(t *testing.T) {
 		t.Fatalf("%v", err)
 	}
 	contains(t, err, "compiling bad with NVRTC", `bad.cuh(2): error: identifier "x" is undefined`)
+}
+
+// The front end alone finds what is wrong behind templates, too, and is done with what is right.
+func TestFrontEndFindsErrors(t *testing.T) {
+	was := quick.Checks
+	quick.Checks = true
+	t.Cleanup(func() { quick.Checks = was })
+	compile := func(text string) error {
+		_, err := device.CompileFor("sm_90", &device.Program{Name: "some", Files: []device.File{{Name: "some.cu", Text: text}}})
+		if errors.Is(err, device.ErrNoNVRTC) {
+			testenv.Require(t, "nvrtc", err)
+		}
+		return err
+	}
+	const template = `
+template <int N, class X> __device__ int of(X x) { static_assert(N < 3, "too many"); return x.y; }
+struct Pair { int y; };
+extern "C" __global__ void some(int* p) { *p = of<%d>(%s); }`
+	must(t, compile(fmt.Sprintf(template, 2, "Pair{1}")))
+	contains(t, compile(fmt.Sprintf(template, 3, "Pair{1}")), "too many")
+	contains(t, compile(fmt.Sprintf(template, 2, "1")), "some.cu(2): error")
 }
 
 func TestCUDAConcurrently(t *testing.T) {

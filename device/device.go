@@ -393,6 +393,7 @@ func parseName(name string) (kind string, number int, err error) {
 }
 
 func newConfig(opts []Option) config {
+	quick.Asked()
 	cfg := config{ctx: context.Background(), kept: -1}
 	for _, o := range opts {
 		o(&cfg)

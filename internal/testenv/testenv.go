@@ -18,6 +18,12 @@ import (
 func init() {
 	quick.Kernels = !Long()
 	quick.Model = os.Getenv("WARPMAP_MODEL") != ""
+	quick.Checks = os.Getenv("WARPMAP_CHECKS") != ""
+	quick.Asked = func() {
+		for _, name := range []string{"WARPMAP_LONG", "WARPMAP_MODEL", "WARPMAP_CHECKS", "WARPMAP_SEEDS"} {
+			os.Getenv(name)
+		}
+	}
 	if text := os.Getenv("WARPMAP_SEEDS"); text != "" {
 		var err error
 		if quick.Seeds, err = strconv.ParseUint(text, 10, 64); err != nil {
