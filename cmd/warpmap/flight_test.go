@@ -172,6 +172,29 @@ func TestServeTables(t *testing.T) {
 	}
 }
 
+// The last snapshot wants kernels that nothing wanted before the signal, and that no cache has: they are compiled.
+func TestLastSnapshotCompiles(t *testing.T) {
+	d, err := device.Open("cpu")
+	testenv.Require(t, "cpu", err)
+	d.Close()
+	dir := t.TempDir()
+	// Users have such kernels compiled one by one.
+	env := []string{"WARPMAP_CACHE=" + filepath.Join(dir, "cache"), "WARPMAP_LONG=1"}
+	s := startKeyServer(t, dir, env, "--device", "cpu", "--flight-socket", filepath.Join(dir, "f"), "--data", filepath.Join(dir, "data"),
+		"--save", "every=1h", "--table", "t", "--schema", "id:int64,n:int64", "--key", "id", "--value", "n")
+	c := flightClient(t, filepath.Join(dir, "f"))
+	if err := putRows(c, tableNamed("t"), integers([]string{"id", "n"}, []int64{1, 2}, []int64{10, 20})); err != nil {
+		t.Fatal(err)
+	}
+	s.Process.Signal(syscall.SIGTERM)
+	if err := s.Wait(); err != nil {
+		t.Errorf("%v: %s", err, s.says)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "data", "tables", "t.table")); err != nil {
+		t.Errorf("%v: %s", err, s.says)
+	}
+}
+
 // A server that is killed while it makes snapshots has one of some moment afterwards: all batches until then, whole.
 func TestTablesSurviveKill(t *testing.T) {
 	d, err := device.Open("cpu")

@@ -80,6 +80,19 @@ const patience = 2 * time.Second
 // is no failure.
 var finishes atomic.Bool
 
+// lasting is the command's context for what compiles kernels. Where the command finishes what has begun, it goes on behind
+// a signal: the last snapshot of a server may want kernels that nothing wanted before.
+func lasting(cmd *cobra.Command) context.Context {
+	ends := cmd.Context()
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ends))
+	context.AfterFunc(ends, func() {
+		if !finishes.Load() || crashed(ends) {
+			cancel(context.Cause(ends))
+		}
+	})
+	return ctx
+}
+
 var failing sync.Mutex
 
 // signalError says which signal ends a command.
@@ -230,7 +243,7 @@ func openNamed(cmd *cobra.Command, name string, with ...device.Option) (*device.
 	if most < 0 {
 		return nil, fmt.Errorf("--device-memory %d: want a size, such as 2GB", most)
 	}
-	d, err := device.Open(name, append(with, device.WithContext(cmd.Context()), device.WithMemory(most))...)
+	d, err := device.Open(name, append(with, device.WithContext(lasting(cmd)), device.WithMemory(most))...)
 	if err != nil {
 		return nil, &deviceError{err}
 	}

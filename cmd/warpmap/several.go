@@ -33,7 +33,7 @@ func (s *several) open(cmd *cobra.Command, with ...device.Option) (devices []*de
 	if most < 0 {
 		return nil, nil, fmt.Errorf("--device-memory %d: want a size, such as 2GB", most)
 	}
-	devices, err = device.OpenAll(s.list, append(with, device.WithContext(cmd.Context()), device.WithMemory(most))...)
+	devices, err = device.OpenAll(s.list, append(with, device.WithContext(lasting(cmd)), device.WithMemory(most))...)
 	if err != nil {
 		return nil, nil, &deviceError{err}
 	}
@@ -164,7 +164,7 @@ func memberDevice(cmd *cobra.Command) (*device.Device, error) {
 		kind = name
 	}
 	d, err := device.Open(kind+":"+cmp.Or(os.Getenv("LOCAL_RANK"), os.Getenv("OMPI_COMM_WORLD_LOCAL_RANK"),
-		os.Getenv("SLURM_LOCALID"), "0"), device.WithContext(cmd.Context()))
+		os.Getenv("SLURM_LOCALID"), "0"), device.WithContext(lasting(cmd)))
 	if err != nil {
 		return nil, &deviceError{err}
 	}
