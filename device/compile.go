@@ -1,6 +1,7 @@
 package device
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"reflect"
@@ -272,7 +273,7 @@ func (d *Device) cachedAs(src *source, c compiler, key string) (h uintptr, unloa
 // CompileFor compiles a program for a CUDA architecture such as "sm_80" with NVRTC, without a GPU, and returns the
 // cubin. It is the way to check every kernel on a machine that has no GPU.
 func CompileFor(arch string, p *Program) ([]byte, error) {
-	c, err := openNVRTC("", arch)
+	c, err := openNVRTC(context.Background(), "", arch)
 	if err != nil {
 		return nil, err
 	}
@@ -287,7 +288,7 @@ func CompileFor(arch string, p *Program) ([]byte, error) {
 // InfoFor describes a GPU of an architecture as far as CompileFor decides it: Arch, Compiler, and whether kernels have
 // a 128-bit compare-and-swap there. Errors: ErrNoNVRTC.
 func InfoFor(arch string) (Info, error) {
-	c, err := openNVRTC("", arch)
+	c, err := openNVRTC(context.Background(), "", arch)
 	if err != nil {
 		return Info{}, err
 	}

@@ -1,6 +1,7 @@
 package device
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -94,7 +95,7 @@ func openCUDA(index int, cfg *config) (backend, error) {
 		return nil, fmt.Errorf("%s: %s has compute capability %d.%d: kernels need %d.%d or newer, where the lanes of a warp are scheduled independently",
 			name, g.about.Model, capability/10, capability%10, oldest/10, oldest%10)
 	}
-	if g.comp, err = openNVRTC(cfg.toolchain, g.about.Arch); err != nil {
+	if g.comp, err = openNVRTC(cfg.ctx, cfg.toolchain, g.about.Arch); err != nil {
 		if cfg.kernels == nil && !cfg.cache.holds(g.comp.extension()) {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
@@ -685,6 +686,7 @@ type rtc struct {
 	arch    string
 	missing error // why there is no lib
 	checks  bool  // the front end is enough
+	ctx     context.Context
 }
 
 var rtcOptions = []string{"--std=c++17"}
@@ -694,13 +696,13 @@ var checkOptions = append([]string{"--dlink-time-opt"}, rtcOptions...)
 
 // openNVRTC finds the NVRTC at path, or one that compiles for the architecture (see nvrtc.Find). Errors: ErrNoNVRTC,
 // with where it looked.
-func openNVRTC(path, arch string) (*rtc, error) {
+func openNVRTC(ctx context.Context, path, arch string) (*rtc, error) {
 	quick.Asked()
 	lib, target, err := nvrtc.Find(path, arch)
 	if err != nil {
 		return nil, fmt.Errorf("%w for %s: %v: %s", ErrNoNVRTC, arch, err, installNVRTC)
 	}
-	return &rtc{lib: lib, arch: target}, nil
+	return &rtc{lib: lib, arch: target, ctx: ctx}, nil
 }
 
 // swap128 tells whether kernels have a 128-bit compare-and-swap. Those in the cache are taken to be of an NVRTC that knows it, as all from 12.3 on do.
@@ -724,6 +726,9 @@ func (c *rtc) extension() string { return "cubin" }
 func (c *rtc) compile(src *source) ([]byte, error) {
 	if c.lib == nil {
 		return nil, fmt.Errorf("%s is not in the cache of compiled kernels, and cannot be compiled: %w", src.program, c.missing)
+	}
+	if c.ctx.Err() != nil {
+		return nil, fmt.Errorf("compiling %s: %w", src.program, context.Cause(c.ctx))
 	}
 	headers := make([]nvrtc.Header, len(src.files)-1)
 	for i, f := range src.files[1:] {

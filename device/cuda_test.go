@@ -1,6 +1,7 @@
 package device_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -605,6 +606,27 @@ func TestCUDACompileError(t *testing.T) {
 	f.Set("nvrtc fail", 0)
 	_, err = d.Compile(fakeProgram) // neither failure is remembered
 	must(t, err)
+}
+
+// NVRTC begins nothing when the context is done.
+func TestNVRTCWhenTheContextIsDone(t *testing.T) {
+	_, opt := fake(t)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	d, err := device.Open("cuda:1", opt, device.WithContext(ctx))
+	must(t, err)
+	defer d.Close()
+	_, err = d.Compile(fakeProgram)
+	must(t, err)
+	enough := errors.New("it is enough")
+	cancel(enough)
+	other := *fakeProgram
+	other.Defines = append(slices.Clone(other.Defines), device.Define{Name: "OTHER", Value: 1})
+	if _, err := d.Compile(&other); !errors.Is(err, enough) {
+		t.Errorf("another program gives %v", err)
+	}
+	_, err = d.Compile(fakeProgram) // it is there
+	must(t, err)
+	roundTrip(t, d)
 }
 
 func TestNVRTCCompileError(t *testing.T) {

@@ -80,8 +80,8 @@ const patience = 2 * time.Second
 // is no failure.
 var finishes atomic.Bool
 
-// lasting is the command's context for what compiles kernels. Where the command finishes what has begun, it goes on behind
-// a signal: the last snapshot of a server may want kernels that nothing wanted before.
+// lasting is the command's context for what compiles kernels. Where the command finishes what has begun, it goes on
+// behind a signal: the last snapshot of a server may want kernels that nothing wanted before.
 func lasting(cmd *cobra.Command) context.Context {
 	ends := cmd.Context()
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ends))
