@@ -21,6 +21,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strconv"
@@ -398,13 +399,18 @@ func newConfig(opts []Option) config {
 	for _, o := range opts {
 		o(&cfg)
 	}
-	if !cfg.noCache && cfg.cacheDir == "" {
-		cfg.cacheDir = defaultCacheDir()
+	if cfg.noCache {
+		return cfg
 	}
-	if cfg.cacheDir != "" {
-		if cfg.cache, cfg.uncached = openCache(cfg.cacheDir); cfg.uncached != nil {
-			cfg.uncached = fmt.Errorf("no cache of compiled kernels, each process compiles its own: %w", cfg.uncached)
-		}
+	var err error
+	if cfg.cacheDir == "" {
+		cfg.cacheDir, err = defaultCacheDir()
+	}
+	if err == nil {
+		cfg.cache, err = openCache(cfg.cacheDir)
+	}
+	if err != nil {
+		cfg.uncached = fmt.Errorf("no cache of compiled kernels, each process compiles its own: %w", err)
 	}
 	return cfg
 }
@@ -618,13 +624,13 @@ func Bytes(n int64) string {
 	return fmt.Sprintf("%.1f %ciB", f, "KMGTP"[i])
 }
 
-func defaultCacheDir() string {
+func defaultCacheDir() (string, error) {
 	if dir := os.Getenv("WARPMAP_CACHE"); dir != "" {
-		return dir
+		return dir, nil
 	}
 	dir, err := os.UserCacheDir()
 	if err != nil {
-		return ""
+		return "", fmt.Errorf("%w: name a folder in WARPMAP_CACHE", err)
 	}
-	return dir + string(os.PathSeparator) + "warpmap"
+	return filepath.Join(dir, "warpmap"), nil
 }
