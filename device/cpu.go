@@ -105,7 +105,9 @@ func (b *cpuBackend) kernelHeap(int64) error { return nil }
 func (b *cpuBackend) claim(n int64) error {
 	free := b.inf.Memory
 	if n >= 1<<20 {
-		free, _ = hostMemory("/")
+		if now, total := hostMemory("/"); total > 0 { // else no file of the system can be opened, which says nothing of memory
+			free = now
+		}
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

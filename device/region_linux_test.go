@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Who waits for regions that others were to make hears of it if these cannot be made. It runs in a process of its own, which
-// gets no more addresses.
+// Who waits for regions that others were to make hears of it if these cannot be made. It runs in a process of its own,
+// which gets no more addresses.
 func TestRegionsThatCannotBeMade(t *testing.T) {
 	const env = "WARPMAP_TEST_REGIONS"
 	if os.Getenv(env) == "" {
@@ -49,9 +49,32 @@ func TestRegionsThatCannotBeMade(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Setrlimit(unix.RLIMIT_AS, &unix.Rlimit{Cur: kib<<10 + hostRegionBytes, Max: unix.RLIM_INFINITY}); err != nil {
+	few := unix.Rlimit{Cur: kib<<10 + hostRegionBytes, Max: unix.RLIM_INFINITY}
+	if err := unix.Setrlimit(unix.RLIMIT_AS, &few); err != nil {
 		t.Fatal(err)
 	}
 	have.Done()
 	all.Wait()
+}
+
+// Where no file can be opened, nobody can tell how much memory is free: then the system decides.
+func TestMemoryWithoutDescriptors(t *testing.T) {
+	d := openHere(t)
+	var was unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Max: was.Max}); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Make[byte](d, 4<<20)
+	if e := unix.Setrlimit(unix.RLIMIT_NOFILE, &was); e != nil {
+		t.Fatal(e)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Free(); err != nil {
+		t.Error(err)
+	}
 }

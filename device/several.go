@@ -79,7 +79,8 @@ func (d *Device) with(other *Device, call func() error) error {
 }
 
 // Current runs a call on a thread on which the device is CUDA's current one, for libraries that use CUDA themselves. On
-// the CPU it just runs the call. Close waits for the call.
+// the CPU it just runs the call. Close waits for the call. Every call on a GPU leaves it the current one of the thread
+// that it ran on: who has locked a thread to use CUDA there sets its own again, or uses Current.
 func (d *Device) Current(call func() error) error {
 	return d.do(func() error { return d.b.current(call) })
 }
