@@ -6,7 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"strconv"
+	"runtime"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -53,34 +53,35 @@ func TestSentSignalsAreNoFaults(t *testing.T) {
 	}
 	running, leave := &flags.Slice()[0], &flags.Slice()[1]
 	k := signalKernel(t, d, signalPrograms[0], "waits")
-	came := make(chan os.Signal, 1000)
+	came := make(chan os.Signal, 1)
 	signal.Notify(came, syscall.SIGSEGV, syscall.SIGBUS, syscall.SIGFPE)
 	defer signal.Stop(came)
-	done := make(chan error)
+	thread, done := make(chan int, 1), make(chan error)
 	go func() {
+		runtime.LockOSThread() // which runs the only block
+		thread <- unix.Gettid()
 		done <- k.Launch(nil, Grid{Blocks: 1, Threads: 32}, &HostLaunch{Params: flags.Mapped().Addr()})
 	}()
-	for end := time.Now().Add(20 * time.Second); atomic.LoadUint32(running) == 0 && time.Now().Before(end); {
+	id := <-thread
+	for atomic.LoadUint32(running) == 0 {
 		time.Sleep(time.Millisecond)
-	}
-	threads, err := os.ReadDir("/proc/self/task")
-	if err != nil {
-		t.Fatal(err)
+		select {
+		case err := <-done:
+			t.Fatal(err)
+		default:
+		}
 	}
 	for _, sig := range []syscall.Signal{syscall.SIGSEGV, syscall.SIGBUS, syscall.SIGFPE} {
-		for _, thread := range threads {
-			id, _ := strconv.Atoi(thread.Name())
-			if err := unix.Tgkill(unix.Getpid(), id, sig); err != nil && err != unix.ESRCH {
-				t.Error(err)
-			}
+		if err := unix.Tgkill(unix.Getpid(), id, sig); err != nil {
+			t.Error(err)
 		}
-		for ours := false; !ours; {
-			select {
-			case got := <-came:
-				ours = got == sig
-			case <-time.After(20 * time.Second):
-				t.Fatalf("%v does not come", sig)
+		select {
+		case got := <-came:
+			if got != sig {
+				t.Errorf("%v came in the place of %v", got, sig)
 			}
+		case <-time.After(20 * time.Second):
+			t.Errorf("%v does not come", sig)
 		}
 	}
 	atomic.StoreUint32(leave, 1)
