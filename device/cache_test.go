@@ -126,6 +126,27 @@ func TestCacheNotWritable(t *testing.T) {
 	runCached(t, "")
 }
 
+// Who has neither WARPMAP_CACHE nor a home has no cache, and hears of it. With none wanted, there is nothing to hear.
+func TestCacheWithoutAHome(t *testing.T) {
+	for _, name := range []string{"WARPMAP_CACHE", "XDG_CACHE_HOME", "HOME"} {
+		t.Setenv(name, "")
+	}
+	for dir, want := range map[string]bool{"": false, "the default": true} {
+		var opts []Option
+		if dir == "" {
+			opts = append(opts, WithCache(dir))
+		}
+		d, err := Open("cpu", opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if said := d.String(); strings.Contains(said, "WARPMAP_CACHE") != want {
+			t.Errorf("%q: %s", dir, said)
+		}
+		d.Close()
+	}
+}
+
 // A damaged file is compiled anew, and replaced.
 func TestCacheDamaged(t *testing.T) {
 	dir := t.TempDir()

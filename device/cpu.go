@@ -2,6 +2,8 @@ package device
 
 import (
 	"bytes"
+	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -103,7 +105,9 @@ func (b *cpuBackend) kernelHeap(int64) error { return nil }
 func (b *cpuBackend) claim(n int64) error {
 	free := b.inf.Memory
 	if n >= 1<<20 {
-		free, _ = hostMemory("/")
+		if now, total := hostMemory("/"); total > 0 { // else no file of the system can be opened, which says nothing of memory
+			free = now
+		}
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -392,21 +396,20 @@ func (b *cpuBackend) current(call func() error) error {
 func (b *cpuBackend) compiler() compiler { return b.cxx }
 
 func (b *cpuBackend) load(program string, image []byte, file string) (uintptr, error) {
-	if file == "" { // no cache: the loader still wants a file
-		path, done, err := imageFile(image)
-		if err != nil {
-			return 0, fmt.Errorf("loading %s needs a writable directory for temporary files: %w", program, err)
+	var h uintptr
+	var err error
+	if file != "" {
+		h, err = dl.OpenLocal(file)
+	}
+	if h == 0 { // there is no cache, or it lies where nothing may be executed
+		var e error
+		if h, e = openImage(image); e != nil {
+			return 0, fmt.Errorf("loading %s: %w", program, cmp.Or(err, e))
 		}
-		defer done()
-		file = path
 	}
 	var lines *moduleLines
 	if b.cfg.model {
 		lines = &moduleLines{image: image}
-	}
-	h, err := dl.OpenLocal(file)
-	if err != nil {
-		return 0, fmt.Errorf("loading %s: %w", program, err)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -414,35 +417,42 @@ func (b *cpuBackend) load(program string, image []byte, file string) (uintptr, e
 	return uintptr(len(b.modules)), nil
 }
 
-// imageFile writes an image where the loader can read it: into a temporary file or, where there can be none, into memory that has a name as long as
-// its descriptor is open, which then stays so. (The loader takes a name that it knows for what it has loaded under it.)
-func imageFile(image []byte) (path string, done func(), err error) {
-	tmp, err := os.CreateTemp("", "warpmap-*.so")
-	done = func() { os.Remove(tmp.Name()) }
-	if err != nil {
-		if tmp = memoryFile(); tmp == nil {
-			return "", nil, err
+// openImage loads an image from a temporary file, or from memory where no such file can be written, or executed.
+func openImage(image []byte) (uintptr, error) {
+	h, err := openTemporary(image)
+	if err == nil {
+		return h, nil
+	}
+	f := memoryFile()
+	if f == nil {
+		return 0, err
+	}
+	if _, e := f.Write(image); e == nil {
+		if h, e = dl.OpenLocal(f.Name()); e == nil {
+			keptFiles.Store(f, true)
+			return h, nil
 		}
-		done = func() {}
-		if _, err = tmp.Write(image); err != nil {
-			tmp.Close()
-			return "", nil, err
-		}
-		keptFiles.Store(tmp, true)
-		return tmp.Name(), done, nil
 	}
-	_, err = tmp.Write(image)
-	if e := tmp.Close(); err == nil {
-		err = e
-	}
-	if err != nil {
-		done()
-		return "", nil, err
-	}
-	return tmp.Name(), done, nil
+	f.Close()
+	return 0, err
 }
 
-var keptFiles sync.Map // descriptors that are open to the end: see imageFile
+func openTemporary(image []byte) (uintptr, error) {
+	tmp, err := os.CreateTemp("", "warpmap-*.so")
+	if err != nil {
+		return 0, fmt.Errorf("it needs a writable directory for temporary files: %w", err)
+	}
+	defer os.Remove(tmp.Name())
+	_, err = tmp.Write(image)
+	if err = errors.Join(err, tmp.Close()); err != nil {
+		return 0, err
+	}
+	return dl.OpenLocal(tmp.Name())
+}
+
+// keptFiles are files in memory that modules were loaded from. They stay open: their names are those of descriptors, and the
+// loader takes a name that it knows for what it has loaded under it.
+var keptFiles sync.Map
 
 func (b *cpuBackend) kernel(module uintptr, name string) (entry, error) {
 	b.mu.Lock()

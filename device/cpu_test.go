@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -441,6 +442,43 @@ func TestCloseBesideUse(t *testing.T) {
 		wg.Wait()
 		if t.Failed() {
 			return
+		}
+	}
+}
+
+// What Current calls may use the device, also where Close waits for it, which comes to its end then.
+func TestCloseBesideCurrent(t *testing.T) {
+	_, opt := fake(t)
+	for _, name := range []string{"cpu", "cuda:1"} {
+		d, err := device.Open(name, opt)
+		must(t, err)
+		closed := make(chan error, 2)
+		within := errors.New("of the call")
+		err = d.Current(func() error {
+			s, err := device.From(d, []uint32{1})
+			must(t, err)
+			for range cap(closed) {
+				go func() { closed <- d.Close() }()
+			}
+			for err == nil {
+				err = s.Fill(nil, 0)
+			}
+			if !errors.Is(err, device.ErrClosed) {
+				t.Error(err)
+			}
+			time.Sleep(time.Millisecond)
+			if len(closed) > 0 {
+				t.Errorf("%s: Close has not waited", name)
+			}
+			return within
+		})
+		if err != within {
+			t.Error(err)
+		}
+		must(t, <-closed)
+		must(t, <-closed)
+		if err := d.Current(func() error { return nil }); !errors.Is(err, device.ErrClosed) {
+			t.Error(err)
 		}
 	}
 }

@@ -671,9 +671,10 @@ func (g *gpu) close() error {
 				err = firstErr(err, e)
 			}
 		}
-		err = firstErr(err, g.drv.CtxSetCurrent(0))
-		return firstErr(err, g.drv.DevicePrimaryCtxRelease(g.dev))
+		return firstErr(err, g.drv.CtxSetCurrent(0))
 	})
+	// Also where the context is so broken that nothing runs in it.
+	err = firstErr(err, g.explain(g.drv.DevicePrimaryCtxRelease(g.dev)))
 	if errors.As(err, new(*FaultError)) {
 		return nil // whoever waited for the work has heard of it
 	}

@@ -278,7 +278,7 @@ func (c *cxx) output(program string, sources []File, args []string) ([]byte, err
 	return os.ReadFile(filepath.Join(dir, "module.so"))
 }
 
-// run runs the command in a folder, and returns what it wrote. When the limit has passed or ctx is done, it is killed
+// run runs the command in a folder, and returns the beginning of what it wrote. When the limit has passed or ctx is done, it is killed
 // with all that it has started: compilers are mostly a driver that waits for others.
 func (c command) run(ctx context.Context, limit time.Duration, dir string, args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %v", limit))
@@ -290,12 +290,24 @@ func (c command) run(ctx context.Context, limit time.Duration, dir string, args 
 	}
 	killAll(cmd)
 	cmd.WaitDelay = 2 * time.Second // for who holds its output, and is in no group of ours
-	out, err := cmd.CombinedOutput()
+	var out said
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
 	switch {
 	case errors.Is(err, exec.ErrWaitDelay): // it ended well; a daemon that it left holds its output
-		return out, nil
+		err = nil
 	case err != nil && ctx.Err() != nil:
-		return out, context.Cause(ctx)
+		err = context.Cause(ctx)
 	}
 	return out, err
+}
+
+// said is the beginning of what a command writes, which may write without end.
+type said []byte
+
+const mostSaid = 1 << 20
+
+func (s *said) Write(p []byte) (int, error) {
+	*s = append(*s, p[:min(len(p), mostSaid-len(*s))]...)
+	return len(p), nil
 }

@@ -297,6 +297,16 @@ func killed(t *testing.T, answers bool, limit time.Duration) (begun bool) {
 	return true
 }
 
+// A compiler that writes without end takes no memory for that, and the error has the beginning.
+func TestCompilerThatWritesWithoutEnd(t *testing.T) {
+	path := script(t, filepath.Join(t.TempDir(), "cxx"),
+		`case "$*" in *--version*) echo writer 1;; *) echo begins; head -c 5000000 /dev/zero; exit 1;; esac`)
+	_, err := openHere(t, WithCompiler(path)).Compile(cacheProgram)
+	if e := (*CompileError)(nil); !errors.As(err, &e) || !strings.HasPrefix(e.Log, "begins\n") || len(e.Log) > mostSaid {
+		t.Errorf("%.100v", err)
+	}
+}
+
 // WithContext's end is the compiler's, and no temporary file is left.
 func TestContextEndsCompiling(t *testing.T) {
 	for _, answers := range []bool{false, true} {

@@ -21,6 +21,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strconv"
@@ -228,7 +229,8 @@ type Device struct {
 	carriedMu sync.Mutex
 	carried   map[reflect.Type]interface{ Close() } // see Carried
 	closing   bool
-	unload    sync.Once
+	closes    sync.Once
+	lent      sync.WaitGroup // calls of Current, which Close waits for
 }
 
 type config struct {
@@ -399,13 +401,18 @@ func newConfig(opts []Option) config {
 	for _, o := range opts {
 		o(&cfg)
 	}
-	if !cfg.noCache && cfg.cacheDir == "" {
-		cfg.cacheDir = defaultCacheDir()
+	if cfg.noCache {
+		return cfg
 	}
-	if cfg.cacheDir != "" {
-		if cfg.cache, cfg.uncached = openCache(cfg.cacheDir); cfg.uncached != nil {
-			cfg.uncached = fmt.Errorf("no cache of compiled kernels, each process compiles its own: %w", cfg.uncached)
-		}
+	var err error
+	if cfg.cacheDir == "" {
+		cfg.cacheDir, err = defaultCacheDir()
+	}
+	if err == nil {
+		cfg.cache, err = openCache(cfg.cacheDir)
+	}
+	if err != nil {
+		cfg.uncached = fmt.Errorf("no cache of compiled kernels, each process compiles its own: %w", err)
 	}
 	return cfg
 }
@@ -534,24 +541,27 @@ func (d *Device) Close() (err error) {
 	if !d.made() {
 		return nil
 	}
-	d.unload.Do(func() {
-		if d.ahead() {
-			err = d.Ready()
-		}
-		d.carriedMu.Lock()
-		d.closing = true
-		carried := slices.Collect(maps.Values(d.carried))
-		d.carriedMu.Unlock()
-		for _, x := range carried {
-			x.Close()
-		}
-	})
+	d.closes.Do(func() { err = d.close() })
+	return err
+}
+
+func (d *Device) close() (err error) {
+	if d.ahead() {
+		err = d.Ready()
+	}
+	d.carriedMu.Lock()
+	d.closing = true
+	carried := slices.Collect(maps.Values(d.carried))
+	d.carriedMu.Unlock()
+	for _, x := range carried {
+		x.Close()
+	}
+	d.mu.Lock()
+	d.closed = true
+	d.mu.Unlock()
+	d.lent.Wait() // without the lock, for which calls within Current wait, too
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed {
-		return err
-	}
-	d.closed = true
 	for _, h := range d.openHandles() {
 		h.shut()
 	}
@@ -580,14 +590,16 @@ func (d *Device) Close() (err error) {
 
 // do runs one call of the back end: not after Close, not on a lost device, and a fault marks the device lost.
 func (d *Device) do(call func() error) error {
-	return d.alive(func() error {
-		err := call()
-		if f := (*FaultError)(nil); errors.As(err, &f) && f.Device == d.infos.Name { // not that of another device
-			lost := err
-			d.lost.CompareAndSwap(nil, &lost)
-		}
-		return err
-	})
+	return d.alive(func() error { return d.noted(call()) })
+}
+
+// noted marks the device lost where an error is of a fault of its own.
+func (d *Device) noted(err error) error {
+	if f := (*FaultError)(nil); errors.As(err, &f) && f.Device == d.infos.Name { // not that of another device
+		lost := err
+		d.lost.CompareAndSwap(nil, &lost)
+	}
+	return err
 }
 
 // alive runs a call that Close waits for: not after it, and not on a lost device.
@@ -619,13 +631,13 @@ func Bytes(n int64) string {
 	return fmt.Sprintf("%.1f %ciB", f, "KMGTP"[i])
 }
 
-func defaultCacheDir() string {
+func defaultCacheDir() (string, error) {
 	if dir := os.Getenv("WARPMAP_CACHE"); dir != "" {
-		return dir
+		return dir, nil
 	}
 	dir, err := os.UserCacheDir()
 	if err != nil {
-		return ""
+		return "", fmt.Errorf("%w: name a folder in WARPMAP_CACHE", err)
 	}
-	return dir + string(os.PathSeparator) + "warpmap"
+	return filepath.Join(dir, "warpmap"), nil
 }

@@ -10,11 +10,11 @@ import (
 )
 
 // region is the memory of one worker thread of the CPU device: see the picture in kernel/host.cuh. Regions are of the process, are kept
-// for the next launch, and are never unmapped, because the signal handlers of modules know them.
+// for the next launch, and are never unmapped, because a module's signal handler knows them.
 type region struct {
 	base    uintptr
 	warps   int // whose stacks are mapped so far
-	watched map[uintptr]bool
+	watched bool
 }
 
 const (
@@ -85,9 +85,10 @@ func takeRegions(room []*region, workers, threads int) ([]*region, error) {
 			break
 		}
 	}
-	if fresh > 0 { // which could not be made
+	if fresh > 0 { // which could not be made: who waits for them makes its own, or hears why not
 		regions.Lock()
 		regions.made -= fresh
+		regions.returned.Broadcast()
 		regions.Unlock()
 	}
 	if ready < len(taken) {
@@ -116,7 +117,7 @@ func makeRegion() (*region, error) {
 		munmap(base, hostRegionBytes)
 		return nil, err
 	}
-	return &region{base: base, watched: map[uintptr]bool{}}, nil
+	return &region{base: base}, nil
 }
 
 // stacks maps the stacks of a block's lanes; one more before each warp's stays a guard.
@@ -131,17 +132,25 @@ func (r *region) stacks(threads int) error {
 	return nil
 }
 
-var watchMu sync.Mutex
+// watcher is the function by which a signal handler learns of a region: that of the module that ran first. It handles the
+// faults of all modules, whose workers are alike, so that a fault of Go's own passes one handler, and not hundreds.
+var watcher struct {
+	sync.Mutex
+	watch uintptr
+}
 
-// watchedBy makes a module's signal handler know the region.
+// watchedBy makes the signal handler know the region. watch is a module's own, in case that none is there yet.
 func (r *region) watchedBy(watch uintptr) {
-	if r.watched[watch] {
+	if r.watched {
 		return
 	}
-	r.watched[watch] = true
-	watchMu.Lock()
-	defer watchMu.Unlock()
-	dl.Call(watch, r.base)
+	watcher.Lock()
+	defer watcher.Unlock()
+	if watcher.watch == 0 {
+		watcher.watch = watch
+	}
+	dl.Call(watcher.watch, r.base)
+	r.watched = true
 }
 
 // mmapLarge maps memory that begins where a huge page may, and asks for huge pages: a random access then misses the TLB seldom. Systems that have none, or

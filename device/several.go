@@ -79,7 +79,12 @@ func (d *Device) with(other *Device, call func() error) error {
 }
 
 // Current runs a call on a thread on which the device is CUDA's current one, for libraries that use CUDA themselves. On
-// the CPU it just runs the call. Close waits for the call.
+// the CPU it just runs the call. The call may use the device, and Close waits for it. Every call on a GPU leaves it the
+// current one of the thread that it ran on. So who has locked a thread to use CUDA there sets its own again.
 func (d *Device) Current(call func() error) error {
-	return d.do(func() error { return d.b.current(call) })
+	if err := d.alive(func() error { d.lent.Add(1); return nil }); err != nil {
+		return err
+	}
+	defer d.lent.Done()
+	return d.noted(d.b.current(call))
 }

@@ -256,7 +256,8 @@ extern "C" UNWATCHED inline void host_lane() {
 }
 
 // A bad address in a lane becomes an error of the launch: the thread goes on where the block was started. Other
-// signals, and those of other threads, go to whoever handled them before.
+// signals, those of other threads and those that were sent go to whoever handled them before. The handler of the module
+// that ran first handles the faults of all: Worker and host_restore are the same in each.
 static char* regions[HOST_MAX_REGIONS];
 static struct sigaction before_segv, before_bus, before_fpe;
 
@@ -264,7 +265,8 @@ UNWATCHED static void on_signal(int sig, siginfo_t* info, void* context) {
     ucontext_t* c = (ucontext_t*)context;
     char* region = (char*)((size_t)WARPMAP_CONTEXT_SP(c) & ~(size_t)(HOST_REGION_BYTES - 1));
     // A lane that runs off its stack faults in a guard page; its stack pointer is still inside the region.
-    for (int i = 0; i < HOST_MAX_REGIONS; i++) {
+    bool sent = info->si_code <= 0; // by kill, and by no fault
+    for (int i = 0; i < HOST_MAX_REGIONS && !sent; i++) {
         char* r = __atomic_load_n(&regions[i], __ATOMIC_ACQUIRE);
         if (!r) break;
         if (r != region) continue;
@@ -284,7 +286,13 @@ UNWATCHED static void on_signal(int sig, siginfo_t* info, void* context) {
     else signal(sig, SIG_DFL); // and fault again
 }
 
-// watch makes the handler know a region; the first call installs it. Go serialises the calls of one module.
+// take_signal learns who handles a signal before it takes it: another thread may have one at once.
+UNWATCHED static void take_signal(int sig, const struct sigaction* handler, struct sigaction* before) {
+    sigaction(sig, nullptr, before);
+    sigaction(sig, handler, nullptr);
+}
+
+// watch makes the handler know a region; the first call installs it. Go serialises the calls.
 UNWATCHED static void watch(char* region) {
     static bool installed;
     int i = 0;
@@ -298,9 +306,9 @@ UNWATCHED static void watch(char* region) {
     a.sa_sigaction = on_signal;
     a.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
     sigfillset(&a.sa_mask);
-    sigaction(SIGSEGV, &a, &before_segv);
-    sigaction(SIGBUS, &a, &before_bus);
-    sigaction(SIGFPE, &a, &before_fpe);
+    take_signal(SIGSEGV, &a, &before_segv);
+    take_signal(SIGBUS, &a, &before_bus);
+    take_signal(SIGFPE, &a, &before_fpe);
 }
 extern "C" UNWATCHED __attribute__((visibility("default"))) void warpmap_watch(char* region) { watch(region); }
 

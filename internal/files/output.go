@@ -363,8 +363,12 @@ func Temporary(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// TemporaryFolder makes a folder where TMPDIR says. The caller removes it; RemoveHidden removes it, too.
+// TemporaryFolder makes a folder where TMPDIR says. Its path is absolute: who runs in another folder finds it, too. The
+// caller removes it; RemoveHidden removes it, too.
 func TemporaryFolder() (dir string, remove func(), err error) {
-	dir, err = hide(filepath.Join(os.TempDir(), "warpmap"), mkdir(0o700))
+	path, err := filepath.Abs(filepath.Join(os.TempDir(), "warpmap"))
+	if err == nil {
+		dir, err = hide(path, mkdir(0o700))
+	}
 	return dir, func() { finish(dir, "", false) }, err
 }

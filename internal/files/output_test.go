@@ -381,6 +381,14 @@ func TestTemporary(t *testing.T) {
 	}
 	put(t, filepath.Join(folder, "x"), "")
 	remove()
+	t.Chdir(dir)
+	t.Setenv("TMPDIR", ".")
+	if folder, remove, err = TemporaryFolder(); err != nil || !filepath.IsAbs(folder) {
+		t.Errorf("%q, %v", folder, err)
+	}
+	t.Chdir("/") // others look for it from elsewhere
+	put(t, filepath.Join(folder, "x"), "")
+	remove()
 	if left, _ := os.ReadDir(dir); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}

@@ -128,7 +128,7 @@ CUresult cuDevicePrimaryCtxRelease_v2(int d) {
     UNLOCK;
     return r;
 }
-CUresult cuCtxSetCurrent(void *c) { current = c; return 0; }
+CUresult cuCtxSetCurrent(void *c) { current = c; return c ? sticky : 0; } // it may tell of what broke the context, too
 
 // GPUs use one another's memory where "peers" is set. "enabled" has bit 4·GPU+peer for each pair that was allowed to, and "across" counts copies.
 static int gpu_of(void *context) { return (int)(intptr_t)context - 0xc0; }
