@@ -302,7 +302,10 @@ func (d *disk) save(s *Space, haste bool) (err error) {
 		if d.Flush() == nil {
 			return nil
 		}
-		return to.Commit()
+		if err := f.Sync(); err != nil { // before older logs are given up
+			return err
+		}
+		return d.Alone()
 	})
 	if err != nil {
 		return err
