@@ -343,14 +343,12 @@ func (s *Server) saving(ctx context.Context) {
 	}
 }
 
-// background makes a snapshot while others go on. Errors: one is being made; there is no folder.
+// background makes a snapshot while others go on, and has begun it when it returns. Errors: one is being made; there is
+// no folder.
 func (s *Server) background() error {
-	if _, saving, _ := s.space.Saved(); saving {
-		return keyspace.ErrSaving
+	save, err := s.space.BeginSave(false)
+	if err == nil {
+		s.saves.Go(func() { save() }) // which tells of errors itself
 	}
-	if s.o.Folder == "" {
-		return keyspace.ErrNoFolder
-	}
-	s.saves.Go(func() { s.space.Save(false) }) // which tells of errors itself
-	return nil
+	return err
 }
