@@ -185,8 +185,19 @@ func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 	if s.o.Save > 0 || s.o.Fsync != NoLog {
 		g.Go(func() error { s.saving(serving); return nil })
 	}
+	over := make(chan struct{})
+	defer close(over)
 	g.Go(func() error {
 		<-serving.Done()
+		if e := (*crash.Error)(nil); errors.As(context.Cause(serving), &e) {
+			crash.Go(func() { // it may have left a lock for which others wait
+				select {
+				case <-over:
+				case <-time.After(stuck):
+					panic(e)
+				}
+			})
+		}
 		s.space.Hurry()
 		s.until.Store(time.Now().Add(lastWords).UnixMilli())
 		s.ending.Store(true)
@@ -199,10 +210,21 @@ func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 		conns.end()
 		return nil
 	})
+	g.Go(func() error {
+		select {
+		case e := <-conns.broke:
+			panic(e)
+		case <-serving.Done():
+			return nil
+		}
+	})
 	err = g.Wait()
 	s.saves.Wait()
 	return errors.Join(err, journal.Last(s.o.Retry, s.last))
 }
+
+// stuck is how long a server may take to end after a panic.
+var stuck = 2 * lastWords // tests have less
 
 // last has all that was done in files: in a snapshot, or else in the log, unless that cannot be written any more.
 func (s *Server) last() (err error) {
