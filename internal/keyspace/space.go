@@ -199,7 +199,7 @@ func (s *Space) ShareAll(t *Several, near int) (r *Reader) {
 // UnshareAll ends what ShareAll began.
 func (s *Space) UnshareAll(t *Several, r *Reader) {
 	if r != nil {
-		r.has.Store(0)
+		r.leave()
 		return
 	}
 	for w, word := range t {
