@@ -39,7 +39,7 @@ type Journal struct {
 	lock   *os.File
 	wake   chan struct{}
 	stop   chan struct{}
-	work   crash.WaitGroup
+	work   sync.WaitGroup
 	closed sync.Once
 	failed atomic.Bool // a file was not written, and not all were since then
 
@@ -214,9 +214,9 @@ func (j *Journal) Start() error {
 	if _, err := j.next(nil); err != nil {
 		return err
 	}
-	j.work.Go(j.flush)
+	crash.Beside(&j.work, j.flush)
 	if j.Sync >= SyncEverySecond {
-		j.work.Go(j.syncEverySecond)
+		crash.Beside(&j.work, j.syncEverySecond)
 	}
 	return nil
 }

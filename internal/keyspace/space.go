@@ -67,7 +67,7 @@ type Space struct {
 	bias         bias
 
 	stop    chan struct{}
-	workers crash.WaitGroup
+	workers sync.WaitGroup
 	closing sync.Once
 }
 
@@ -93,7 +93,7 @@ func Open(o Options) (*Space, error) {
 			return nil, err
 		}
 	}
-	s.workers.Go(s.sweeping)
+	crash.Beside(&s.workers, s.sweeping)
 	return s, nil
 }
 

@@ -124,8 +124,8 @@ type Server struct {
 	sessions map[int64]*session
 	lastID   int64
 	ending   atomic.Bool
-	until    atomic.Int64    // when the last replies wait no more, in milliseconds since 1970; set before ending
-	saves    crash.WaitGroup // snapshots in the background
+	until    atomic.Int64   // when the last replies wait no more, in milliseconds since 1970; set before ending
+	saves    sync.WaitGroup // snapshots in the background
 }
 
 // New makes a server, of what Options.Folder holds, or an empty one. The caller closes it. Cost: reading that. Errors:
@@ -370,7 +370,7 @@ func (s *Server) saving(ctx context.Context) {
 func (s *Server) background() error {
 	save, err := s.space.BeginSave(false)
 	if err == nil {
-		s.saves.Go(func() { save() }) // which tells of errors itself
+		crash.Beside(&s.saves, func() { save() }) // which tells of errors itself
 	}
 	return err
 }
