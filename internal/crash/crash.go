@@ -151,6 +151,16 @@ func (g *WaitGroup) Wait() {
 	g.crash.again()
 }
 
+// Beside runs f in a goroutine of a group. Its panic goes to Handle's function, and does not wait for the group's Wait:
+// others wait for what f does, or for a lock that it has.
+func Beside(wg *sync.WaitGroup, f func()) {
+	wg.Add(1)
+	Go(func() {
+		defer wg.Done()
+		f()
+	})
+}
+
 var handler atomic.Pointer[func(*Error)]
 
 // Handle sets the function that gets the panics of goroutines for which nobody waits; nil means none. In

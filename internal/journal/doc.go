@@ -12,12 +12,13 @@
 // # What holds
 //
 //   - Records are in the files in the order in which they were added, file after file. A file is not written while one
-//     before it could not be, or is not on the disk yet.
+//     before it could not be, or is not on the disk yet; but for Alone, behind which Replay leaves it out.
 //   - Commit returns when all that was added before is in the files, and on the disk where it is to be. Those that come
 //     while another writes or syncs go together behind that one: one fsync for all that wait.
 //   - What cannot be written stays in memory, and is tried again each second; Err says why meanwhile. What could not be
 //     synced is lost for good, since nobody knows what the disk has, until Ended says that a snapshot has it.
-//   - A file that a process wrote is never added to by another. Its tail may be torn, as it is when a process is
-//     killed: Replay cuts it, and tells. What is damaged elsewhere is an error, unless the caller has it cut, too.
+//   - A file that a process wrote is never added to by another. The tail of the last that has records may be torn, as it
+//     is when a process is killed: Replay cuts it, and tells. What is damaged elsewhere is an error, unless the caller
+//     has it cut, too.
 //   - Reading takes no more memory than the file has bytes.
 package journal

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"path/filepath"
@@ -107,14 +108,6 @@ func (l *File) signal() {
 	}
 }
 
-// Commit has everything that was added before it on the disk, however logs are synced. Errors: the system's.
-func (l *File) Commit() error {
-	if l == nil {
-		return nil
-	}
-	return l.commit(true)
-}
-
 // commit has everything that was appended before in the file, and on the disk if it is to be synced. Those who come
 // while another writes, or syncs, go together behind that one; others may write while one syncs.
 func (l *File) commit(sync bool) error {
@@ -196,8 +189,6 @@ func (l *File) toDisk() error {
 	return nil
 }
 
-func (l *File) close(sync bool) error { return errors.Join(l.commit(sync), l.Disk.Close()) }
-
 // why is why the log cannot be written, or nil.
 func (l *File) why() error {
 	l.Lock()
@@ -210,6 +201,31 @@ func (l *File) isBroken() bool {
 	l.Lock()
 	defer l.Unlock()
 	return l.broken
+}
+
+// giveUp has a log that is not all on the disk stay so, and tells whether it is one.
+func (l *File) giveUp() bool {
+	l.Lock()
+	defer l.Unlock()
+	if !l.broken && l.synced < l.bytes {
+		l.err, l.broken = cmp.Or(l.err, errGivenUp), true
+		l.failed.Store(true)
+		l.turn.Broadcast()
+	}
+	return l.broken
+}
+
+var errGivenUp = errors.New("a log before it could not be written")
+
+// beginWith has a log that has no records in its file begin with another word, on the disk.
+func (l *File) beginWith(magic string) error {
+	l.Lock()
+	disk := l.Disk
+	l.Unlock()
+	if _, err := disk.WriteAt([]byte(magic), 0); err != nil {
+		return err
+	}
+	return disk.Sync()
 }
 
 // replaced says that snapshots hold what the log does, and nobody adds to it any more. So all is as good as synced.

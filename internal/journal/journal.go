@@ -3,6 +3,7 @@ package journal
 import (
 	"errors"
 	"fmt"
+	"io"
 	"log"
 	"os"
 	"path/filepath"
@@ -38,7 +39,7 @@ type Journal struct {
 	lock   *os.File
 	wake   chan struct{}
 	stop   chan struct{}
-	work   crash.WaitGroup
+	work   sync.WaitGroup
 	closed sync.Once
 	failed atomic.Bool // a file was not written, and not all were since then
 
@@ -86,23 +87,24 @@ func (j *Journal) Numbers(kind string) (out []uint64, err error) {
 	return out, err
 }
 
-// Replay reads the logs from a number on, and gives their records to do, whose they are until it returns. It cuts torn
-// tails, and with repair what is damaged and all behind it. Errors: *DamagedError; the system's; those that do gave to
-// Stop. All other errors of do say that the record is damaged.
+// Replay reads the logs from a number on, and gives their records to do, whose they are until it returns. It cuts the
+// torn tail of the last that has records, and with repair what is damaged and all behind it in its file. Errors:
+// *DamagedError; the system's; those that do gave to Stop. All other errors of do say that the record is damaged.
 func (j *Journal) Replay(from uint64, repair bool, do func(head, body []byte) error) error {
 	all, err := j.Numbers(LogName)
 	if err != nil {
 		return err
 	}
+	all = slices.DeleteFunc(all, func(n uint64) bool { return n < from })
+	if all, err = j.leaveOut(all, from); err != nil {
+		return err
+	}
 	j.Number = from
-	for _, n := range all {
-		if n < from {
-			continue
-		}
+	for i, n := range all {
 		if n != j.Number+1 && n != from {
 			return &DamagedError{j.Name(LogName, j.Number+1), 0, "it is missing, and there are later ones"}
 		}
-		bytes, err := j.replay(j.Name(LogName, n), repair, do)
+		bytes, err := j.replay(j.Name(LogName, n), repair, j.haveRecords(all[i+1:]), do)
 		if err != nil {
 			return err
 		}
@@ -112,8 +114,41 @@ func (j *Journal) Replay(from uint64, repair bool, do func(head, body []byte) er
 	return nil
 }
 
-// replay gives the bytes of a log that are sound, and cuts off the rest where it may.
-func (j *Journal) replay(name string, repair bool, do func(head, body []byte) error) (sound int64, err error) {
+// leaveOut removes what begins with a log of Alone whose snapshot, from which the caller goes on, is not there.
+func (j *Journal) leaveOut(all []uint64, from uint64) (rest []uint64, err error) {
+	first := make([]byte, len(j.format.Magic))
+	for i, n := range all {
+		f, err := os.Open(j.Name(LogName, n))
+		if err != nil {
+			return nil, err
+		}
+		_, err = io.ReadFull(f, first)
+		f.Close()
+		if n == from || err != nil || string(first) != j.format.alone() {
+			continue
+		}
+		j.log.Printf("%s: left out, for a log before it could not be written, and no snapshot has that", f.Name())
+		for _, n := range slices.Backward(all[i:]) {
+			if err := os.Remove(j.Name(LogName, n)); err != nil {
+				return nil, err
+			}
+		}
+		return all[:i], SyncFolder(j.Folder)
+	}
+	return all, nil
+}
+
+// haveRecords tells whether any of these logs has records.
+func (j *Journal) haveRecords(all []uint64) bool {
+	return slices.ContainsFunc(all, func(n uint64) bool {
+		about, err := os.Stat(j.Name(LogName, n))
+		return err == nil && about.Size() > int64(len(j.format.Magic))
+	})
+}
+
+// replay gives the bytes of a log that are sound, and cuts off the rest where it may. Others go on behind it: then none
+// of it can be missing, for they were not written before all of it was there.
+func (j *Journal) replay(name string, repair, others bool, do func(head, body []byte) error) (sound int64, err error) {
 	sound, err = j.format.ReadFile(name, do)
 	if stop := (*stopError)(nil); errors.As(err, &stop) {
 		return sound, fmt.Errorf("%s, at byte %d: %w", name, sound, stop.error)
@@ -127,6 +162,9 @@ func (j *Journal) replay(name string, repair bool, do func(head, body []byte) er
 	if errors.As(err, new(*unknownError)) && repair {
 		err = fmt.Errorf("%w, and that is not repaired", err)
 		return sound, &DamagedError{name, sound, err.Error()}
+	}
+	if err == ErrTorn && others {
+		err = fmt.Errorf("%w, and there are later ones", err)
 	}
 	if err != ErrTorn && !repair {
 		return sound, &DamagedError{name, sound, err.Error()}
@@ -176,9 +214,9 @@ func (j *Journal) Start() error {
 	if _, err := j.next(nil); err != nil {
 		return err
 	}
-	j.work.Go(j.flush)
+	crash.Beside(&j.work, j.flush)
 	if j.Sync >= SyncEverySecond {
-		j.work.Go(j.syncEverySecond)
+		crash.Beside(&j.work, j.syncEverySecond)
 	}
 	return nil
 }
@@ -308,6 +346,23 @@ func (j *Journal) Commit() error {
 // Flush has everything that was added before it on the disk, however the log is synced. Errors: the system's.
 func (j *Journal) Flush() error { return j.commit(true) }
 
+// Alone has the newest log on the disk where one before it cannot be, whose records the caller's snapshot has. Until that
+// has its name, Replay leaves the newest log out: it has what came later without what came before. Those before it are
+// given up until End says that the snapshot is there. Errors: the system's.
+func (j *Journal) Alone() error {
+	logs := j.Logs()
+	last, alone := logs[len(logs)-1], false
+	for _, l := range logs[:len(logs)-1] {
+		alone = l.giveUp() || alone
+	}
+	if alone { // so nothing of the last is in its file
+		if err := last.beginWith(j.format.alone()); err != nil {
+			return err
+		}
+	}
+	return last.commit(true)
+}
+
 // commit has all logs written, the older one first. None is written while one before it, to which nobody adds any more,
 // is not on the disk: so neither a process that is killed nor a machine that stops leaves what came later without what
 // came before.
@@ -430,8 +485,9 @@ func (j *Journal) Close() (err error) {
 	j.closed.Do(func() {
 		close(j.stop)
 		j.work.Wait()
+		err = j.commit(j.Sync >= SyncEverySecond)
 		for _, l := range j.Logs() {
-			err = errors.Join(err, l.close(j.Sync >= SyncEverySecond))
+			err = errors.Join(err, l.Disk.Close())
 		}
 		err = errors.Join(err, j.lock.Close())
 	})

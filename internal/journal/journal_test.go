@@ -85,3 +85,65 @@ func TestParts(t *testing.T) {
 		t.Errorf("%d bytes wait", l.waits)
 	}
 }
+
+// A log that is closed is not written while one before it cannot be. A log whose end is missing is an error where a later
+// one has records, and else is cut.
+func TestOlderFirst(t *testing.T) {
+	record := make([]byte, HeadBytes)
+	Seal(record)
+	dir := t.TempDir()
+	start := func() *Journal {
+		t.Helper()
+		j, err := Open(dir, SyncEverySecond, plain, log.New(io.Discard, "", 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err = j.Replay(0, false, func(_, _ []byte) error { return nil }); err == nil {
+			err = j.Start()
+		}
+		if err != nil {
+			t.Fatal(errors.Join(err, j.Close()))
+		}
+		return j
+	}
+	j := start()
+	l := j.Last()
+	l.Lock()
+	l.Disk.Close()
+	l.Unlock()
+	j.Add(record)
+	if _, err := j.Begin(nil); err != nil {
+		t.Fatal(err)
+	}
+	j.Add(record)
+	if j.Close() == nil {
+		t.Error("a log that cannot be written is closed without an error")
+	}
+	text, err := os.ReadFile(j.Name(LogName, 2))
+	if string(text) != plain.Magic || err != nil {
+		t.Errorf("behind a log that could not be written, %d bytes are in the next: %v", len(text), err)
+	}
+	torn := append([]byte(plain.Magic), record[:10]...)
+	if err := os.WriteFile(j.Name(LogName, 1), torn, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if j = start(); j.Number != 3 {
+		t.Errorf("log %d is the next", j.Number)
+	}
+	j.Add(record)
+	if err := errors.Join(j.Close(), os.Truncate(j.Name(LogName, 1), 3)); err != nil {
+		t.Fatal(err)
+	}
+	for _, repair := range []bool{false, true} {
+		if j, err = Open(dir, NoLog, plain, log.New(io.Discard, "", 0)); err != nil {
+			t.Fatal(err)
+		}
+		err := j.Replay(0, repair, func(_, _ []byte) error { return nil })
+		if errors.As(err, new(*DamagedError)) == repair {
+			t.Errorf("repair %t: %v", repair, err)
+		}
+		if err := j.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -34,6 +34,10 @@ func (e *DamagedError) Error() string {
 	return fmt.Sprintf("%s is damaged at byte %d: %s", e.Name, e.At, e.Why)
 }
 
+// alone is what a file begins with, in place of Magic, that is of use only with the snapshot of its number: see
+// Journal.Alone.
+func (f *Format) alone() string { return f.Magic[:len(f.Magic)-1] + "!" }
+
 // ErrTorn ends a file within a record, or with one that is not whole.
 var ErrTorn = errors.New("it ends within a record")
 
@@ -82,7 +86,7 @@ func (f *Format) Read(r io.Reader, size int64, do func(head, body []byte) error)
 	if _, err := io.ReadFull(from, first); err != nil {
 		return 0, err
 	}
-	if string(first) != f.Magic {
+	if string(first) != f.Magic && string(first) != f.alone() {
 		if allZero(first) && zeros(from) {
 			return 0, errors.New("it is nothing but zeros")
 		}

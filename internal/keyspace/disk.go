@@ -210,16 +210,33 @@ var errCleared = errors.New("all keys were taken out meanwhile")
 // KiB of it are copied. With haste this takes a core; without, a tenth of the cores' time, and at most half of a core.
 // Errors: ErrNoFolder, ErrSaving, the system's; then the logs before it stay.
 func (s *Space) Save(haste bool) error {
-	if s.disk == nil {
-		return ErrNoFolder
+	save, err := s.BeginSave(haste)
+	if err == nil {
+		err = save()
 	}
+	return err
+}
+
+// BeginSave begins what Save does, so that no other snapshot can begin. The caller calls save, which makes it, once.
+// Errors: ErrNoFolder, ErrSaving; then there is no save.
+func (s *Space) BeginSave(haste bool) (save func() error, err error) {
 	d := s.disk
-	if !d.saving.TryLock() {
-		return ErrSaving
+	if d == nil {
+		return nil, ErrNoFolder
 	}
-	defer d.saving.Unlock()
+	if !d.saving.TryLock() {
+		return nil, ErrSaving
+	}
 	d.busy.Store(true)
-	defer d.busy.Store(false)
+	return func() error {
+		defer d.saving.Unlock()
+		defer d.busy.Store(false)
+		return d.saveAgain(s, haste)
+	}, nil
+}
+
+// saveAgain makes a snapshot, and begins again where all keys were taken out meanwhile.
+func (d *disk) saveAgain(s *Space, haste bool) error {
 	err := errCleared
 	for tries := 0; errors.Is(err, errCleared) && tries < mostTries; tries++ {
 		err = d.save(s, haste)
@@ -302,7 +319,10 @@ func (d *disk) save(s *Space, haste bool) (err error) {
 		if d.Flush() == nil {
 			return nil
 		}
-		return to.Commit()
+		if err := f.Sync(); err != nil { // before older logs are given up
+			return err
+		}
+		return d.Alone()
 	})
 	if err != nil {
 		return err

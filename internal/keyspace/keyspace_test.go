@@ -17,6 +17,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/warpmap/warpmap/internal/crash"
 	"github.com/warpmap/warpmap/internal/testenv"
 )
 
@@ -577,6 +578,23 @@ func TestMissingLog(t *testing.T) {
 		if _, err := Open(Options{Folder: dir}); !errors.As(err, &damaged) {
 			t.Fatalf("without %s: %v", n, err)
 		}
+	}
+}
+
+// A panic of what removes expired keys is told when it happens, for it has a lock.
+func TestPanicOfSweep(t *testing.T) {
+	said := make(chan error, 1)
+	crash.Handle(func(e *crash.Error) { said <- e })
+	defer crash.Handle(nil)
+	s := open(t, Options{})
+	s.with("k", func(sh *Shard, h uint64, key []byte) {
+		sh.Put(h, key, nil, 1, 0)
+		sh.slots[sh.find(h, key)].place = placeOf(99, 0)
+	})
+	select {
+	case <-said:
+	case <-time.After(20 * time.Second):
+		t.Error("nobody hears of a panic")
 	}
 }
 

@@ -12,11 +12,12 @@ import (
 // Who locks one ends its bias, and waits for the readers that have said so.
 //
 //	bias     │ a bit for each shard │
-//	readers  │ the bits of 64 shards each that a reader has, or 0: nobody │ … │
+//	readers  │ how many came │ the bits of 64 shards each that the last has, or 0: it has gone │ … │
 //
 // A reader says what it has, and then looks at the bias; a writer, who has the shard's lock, ends the bias, and then
-// looks at the readers. So one of the two sees the other. A reader that sees no bias takes the locks of all its shards.
-// It waits for none of them while it says that it has some. The bias is set by who has a shard's lock, shared.
+// looks at the readers. So one of the two sees the other, and the writer need not wait for those who come later. A
+// reader that sees no bias takes the locks of all its shards. It waits for none of them while it says that it has some.
+// The bias is set by who has a shard's lock, shared.
 type bias struct {
 	_       [64]byte
 	shards  Several                    // read and written atomically
@@ -30,6 +31,12 @@ type Reader struct {
 	has atomic.Uint64
 	_   [120]byte // processors fetch two lines at once
 }
+
+// everyGroup are the bits of all shards.
+const everyGroup = 1<<(shards/64) - 1
+
+// leave ends what share gave.
+func (r *Reader) leave() { r.has.Store(r.has.Load() &^ everyGroup) }
 
 // groups is the bits of 64 shards each.
 func (t *Several) groups() (bits uint64) {
@@ -47,11 +54,12 @@ func (b *bias) share(t *Several, near int) *Reader {
 		return nil
 	}
 	r := &b.readers[uint(near)%biasedReaders]
-	if !r.has.CompareAndSwap(0, t.groups()) {
+	was := r.has.Load()
+	if was&everyGroup != 0 || !r.has.CompareAndSwap(was, was+everyGroup+1|t.groups()) {
 		return nil
 	}
 	if !b.towards(t) {
-		r.has.Store(0)
+		r.leave()
 		return nil
 	}
 	return r
@@ -84,8 +92,12 @@ func (b *bias) end(w int, word uint64) {
 	}
 	atomic.AndUint64(&b.shards[w], ^word)
 	b.asked[w].Store(0)
+	var had [biasedReaders]uint64
 	for i := range b.readers {
-		for tries := 0; b.readers[i].has.Load()&(1<<w) != 0; tries++ {
+		had[i] = b.readers[i].has.Load()
+	}
+	for i, had := range had {
+		for tries := 0; had&(1<<w) != 0 && b.readers[i].has.Load() == had; tries++ {
 			if tries < 64 {
 				runtime.Gosched()
 			} else {

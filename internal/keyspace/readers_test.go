@@ -189,6 +189,35 @@ func TestReadersBesideOneWriter(t *testing.T) {
 	}
 }
 
+// Who locks a shard does not wait for those who come later, and share others beside it.
+func TestReadersStarveNobody(t *testing.T) {
+	s := biased(t, &Every)
+	others := Several{^uint64(1)}
+	r := s.ShareAll(&others, 3)
+	locked := make(chan bool)
+	go func() {
+		s.Lock(0).Unlock()
+		close(locked)
+	}()
+	time.Sleep(20 * time.Millisecond)
+	select {
+	case <-locked:
+		t.Error("somebody has a shard locked that others may read")
+	default:
+	}
+	s.UnshareAll(&others, r)
+	if r = s.ShareAll(&others, 3); r == nil {
+		t.Error("a shard that was not locked is not had without its lock")
+	}
+	select {
+	case <-locked:
+	case <-time.After(5 * time.Second):
+		t.Error("who locks a shard waits for those who share others")
+	}
+	s.UnshareAll(&others, r)
+	<-locked
+}
+
 // A shard begins where a line of memory does, so that what searches need of it is in one.
 func TestShardsAreLines(t *testing.T) {
 	if n := unsafe.Sizeof(Shard{}); bits.UintSize == 64 && n%lineBytes != 0 {

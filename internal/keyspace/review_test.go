@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -619,4 +620,86 @@ func TestLogsAreInOrder(t *testing.T) {
 	if most == 0 || end < 2 || least < most {
 		t.Errorf("the first log has numbers up to %d, and the next %d to %d", most, least, end)
 	}
+}
+
+// A snapshot brings the log of what came meanwhile to the disk, also where an older log cannot be written. A process that is
+// killed before the snapshot has its name leaves nothing of that log, for what came before is missing.
+func TestKilledBeforeSnapshotHasItsName(t *testing.T) {
+	folder := t.TempDir()
+	s, err := Open(Options{Folder: folder, Sync: SyncNever})
+	if err != nil {
+		t.Fatal(err)
+	}
+	killed := func(want ...string) {
+		t.Helper()
+		dir := t.TempDir()
+		if err := os.CopyFS(dir, os.DirFS(folder)); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			again, err := Open(Options{Folder: dir, Sync: SyncNever})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := slices.Sorted(maps.Keys(again.all()))
+			if err := again.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("a process that is killed leaves %v, want %v", got, want)
+			}
+		}
+	}
+	s.testPut("a", "1", 0)
+	if err := s.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	older := s.disk.Last()
+	sound := older.Disk
+	defer sound.Close()
+	gone, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	older.Lock()
+	older.Disk = gone
+	older.Unlock()
+	s.testPut("b", "2", 0)
+	free := obstruct(t, s, 1)
+	if err := s.Save(true); err == nil { // which begins a log
+		t.Fatal("a snapshot takes the place of a folder")
+	}
+	free()
+	s.testPut("c", "3", 0)
+	last, saved := s.Lock(math.MaxUint64), make(chan error)
+	go func() { saved <- s.Save(true) }()
+	for begun := false; !begun; time.Sleep(time.Millisecond) {
+		entries, err := os.ReadDir(folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		begun = slices.ContainsFunc(entries, func(e os.DirEntry) bool { return strings.HasPrefix(e.Name(), ".") })
+	}
+	name := s.disk.Name(snapshotName, s.disk.Number)
+	if err := os.MkdirAll(name+"/in the way", 0o777); err != nil {
+		t.Fatal(err)
+	}
+	last.Unlock()
+	if err := <-saved; err == nil {
+		t.Fatal("a snapshot takes the place of a folder")
+	}
+	if err := os.RemoveAll(name); err != nil {
+		t.Fatal(err)
+	}
+	s.testPut("d", "3", 0)
+	killed("a")
+	if err := s.Save(true); err != nil {
+		t.Fatal(err)
+	}
+	killed("a", "b", "c", "d")
+	s.testPut("e", "4", 0)
+	if err := errors.Join(s.Flush(), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	killed("a", "b", "c", "d", "e")
 }

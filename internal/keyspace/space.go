@@ -67,7 +67,7 @@ type Space struct {
 	bias         bias
 
 	stop    chan struct{}
-	workers crash.WaitGroup
+	workers sync.WaitGroup
 	closing sync.Once
 }
 
@@ -93,7 +93,7 @@ func Open(o Options) (*Space, error) {
 			return nil, err
 		}
 	}
-	s.workers.Go(s.sweeping)
+	crash.Beside(&s.workers, s.sweeping)
 	return s, nil
 }
 
@@ -199,7 +199,7 @@ func (s *Space) ShareAll(t *Several, near int) (r *Reader) {
 // UnshareAll ends what ShareAll began.
 func (s *Space) UnshareAll(t *Several, r *Reader) {
 	if r != nil {
-		r.has.Store(0)
+		r.leave()
 		return
 	}
 	for w, word := range t {

@@ -393,6 +393,9 @@ func (t *tables) write(ctx context.Context, e *entry) error {
 		if err := e.Save(ctx, f); err != nil {
 			return err
 		}
+		if t.logs() { // else a crash could leave this without what came before, of other tables
+			t.journal.Flush() // what cannot be written is in snapshots alone
+		}
 		about, err := f.Stat()
 		if err == nil {
 			bytes = about.Size()

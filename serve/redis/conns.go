@@ -20,9 +20,12 @@ type conns struct {
 	mu    sync.Mutex
 	all   map[net.Conn]bool
 	ended bool
+	broke chan error // gets the first panic
 }
 
-func newConns(s *Server) *conns { return &conns{s: s, all: map[net.Conn]bool{}} }
+func newConns(s *Server) *conns {
+	return &conns{s: s, all: map[net.Conn]bool{}, broke: make(chan error, 1)}
+}
 
 // take has a goroutine answer a connection.
 func (k *conns) take(conn net.Conn, c *session) {
@@ -43,7 +46,12 @@ func (k *conns) take(conn net.Conn, c *session) {
 			k.s.over(c)
 			conn.Close()
 		}()
-		c.answer(conn)
+		if err := crash.Catch(func() error { c.answer(conn); return nil }); err != nil {
+			select {
+			case k.broke <- err:
+			default:
+			}
+		}
 	})
 }
 

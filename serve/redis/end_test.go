@@ -2,6 +2,7 @@ package redis
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -10,6 +11,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/warpmap/warpmap/internal/crash"
+	"github.com/warpmap/warpmap/internal/keyspace"
 )
 
 // Replies that a client has not taken yet when the server ends are sent all the same, also where it has sent more than
@@ -160,4 +164,55 @@ func TestEndWhileWriteBegins(t *testing.T) {
 	if took := time.Since(begin); took > 5*lastWords {
 		t.Errorf("the end takes %v", took)
 	}
+}
+
+// A panic of whoever has a lock ends the server, though others wait for that lock for ever: a command ends then.
+func TestPanicUnderLock(t *testing.T) {
+	defer func(d time.Duration) { stuck = d }(stuck)
+	stuck = 200 * time.Millisecond
+	said := make(chan error, 1)
+	crash.Handle(func(e *crash.Error) { said <- e })
+	defer crash.Handle(nil)
+	eachWay(t, func(t *testing.T, listen func() net.Listener, dial func(s *serving) *testClient) {
+		locked, others := make(chan *keyspace.Shard, 1), make(chan bool)
+		commands["break"] = &command{name: "break", arity: 2, first: 1, last: 1, step: 1,
+			do: func(c *session, args [][]byte) {
+				sh, _ := c.lock(args[1])
+				locked <- sh
+				<-others
+				panic("made to order")
+			}}
+		defer delete(commands, "break")
+		s, err := New(Options{Loops: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		l := listen()
+		ended := make(chan error)
+		go func() { ended <- crash.Catch(func() error { return s.Serve(t.Context(), l) }) }()
+		one, other := dial(&serving{addr: l.Addr()}), dial(&serving{addr: l.Addr()})
+		for _, c := range []*testClient{one, other} { // each has a thread of its own
+			c.want("+PONG\r\n", "PING")
+		}
+		one.send(request("BREAK", "k"))
+		sh := <-locked
+		other.send(request("SET", "k", "v"))
+		time.Sleep(50 * time.Millisecond)
+		close(others)
+		select {
+		case err := <-said:
+			if err.Error() != "made to order" {
+				t.Error(err)
+			}
+		case err := <-ended:
+			t.Fatalf("nobody waits for the lock: %v", err)
+		case <-time.After(20 * time.Second):
+			t.Error("a panic is kept from those who could end the process")
+		}
+		sh.Unlock()
+		if err := <-ended; !errors.As(err, new(*crash.Error)) {
+			t.Errorf("the server ends with %v", err)
+		}
+	})
 }

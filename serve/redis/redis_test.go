@@ -370,3 +370,17 @@ func (b *safeBuffer) String() string {
 	defer b.mu.Unlock()
 	return b.b.String()
 }
+
+// A snapshot in the background has begun when its client hears so: another cannot begin, and INFO says that it is made.
+func TestBackgroundHasBegun(t *testing.T) {
+	s := serve(t, Options{Folder: t.TempDir()})
+	c := dial(t, s.addr)
+	c.want("+OK\r\n", "SET", "k", "v")
+	sh := s.space.Lock(s.space.Hash([]byte("k"))) // a snapshot waits for it
+	got := c.ask([][]string{{"BGSAVE"}, {"BGSAVE"}, {"INFO", "persistence"}}, true)
+	sh.Unlock()
+	if !strings.HasPrefix(got, "+Background saving started\r\n-ERR Background save already in progress\r\n") ||
+		!strings.Contains(got, "rdb_bgsave_in_progress:1\r\n") {
+		t.Errorf("%q", got)
+	}
+}

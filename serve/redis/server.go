@@ -124,8 +124,8 @@ type Server struct {
 	sessions map[int64]*session
 	lastID   int64
 	ending   atomic.Bool
-	until    atomic.Int64    // when the last replies wait no more, in milliseconds since 1970; set before ending
-	saves    crash.WaitGroup // snapshots in the background
+	until    atomic.Int64   // when the last replies wait no more, in milliseconds since 1970; set before ending
+	saves    sync.WaitGroup // snapshots in the background
 }
 
 // New makes a server, of what Options.Folder holds, or an empty one. The caller closes it. Cost: reading that. Errors:
@@ -185,8 +185,19 @@ func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 	if s.o.Save > 0 || s.o.Fsync != NoLog {
 		g.Go(func() error { s.saving(serving); return nil })
 	}
+	over := make(chan struct{})
+	defer close(over)
 	g.Go(func() error {
 		<-serving.Done()
+		if e := (*crash.Error)(nil); errors.As(context.Cause(serving), &e) {
+			crash.Go(func() { // it may have left a lock for which others wait
+				select {
+				case <-over:
+				case <-time.After(stuck):
+					panic(e)
+				}
+			})
+		}
 		s.space.Hurry()
 		s.until.Store(time.Now().Add(lastWords).UnixMilli())
 		s.ending.Store(true)
@@ -199,10 +210,21 @@ func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 		conns.end()
 		return nil
 	})
+	g.Go(func() error {
+		select {
+		case e := <-conns.broke:
+			panic(e)
+		case <-serving.Done():
+			return nil
+		}
+	})
 	err = g.Wait()
 	s.saves.Wait()
 	return errors.Join(err, journal.Last(s.o.Retry, s.last))
 }
+
+// stuck is how long a server may take to end after a panic.
+var stuck = 2 * lastWords // tests have less
 
 // last has all that was done in files: in a snapshot, or else in the log, unless that cannot be written any more.
 func (s *Server) last() (err error) {
@@ -343,14 +365,12 @@ func (s *Server) saving(ctx context.Context) {
 	}
 }
 
-// background makes a snapshot while others go on. Errors: one is being made; there is no folder.
+// background makes a snapshot while others go on, and has begun it when it returns. Errors: one is being made; there is
+// no folder.
 func (s *Server) background() error {
-	if _, saving, _ := s.space.Saved(); saving {
-		return keyspace.ErrSaving
+	save, err := s.space.BeginSave(false)
+	if err == nil {
+		crash.Beside(&s.saves, func() { save() }) // which tells of errors itself
 	}
-	if s.o.Folder == "" {
-		return keyspace.ErrNoFolder
-	}
-	s.saves.Go(func() { s.space.Save(false) }) // which tells of errors itself
-	return nil
+	return err
 }

@@ -413,7 +413,7 @@ func (m *Meeting) gather(ctx context.Context) error {
 		return fmt.Errorf("rank 0 cannot listen at %s, where the others come to: %w", m.o.Addr, err)
 	}
 	d := &door{m: m, all: make(chan struct{}), shut: make(chan struct{})}
-	beside(&d.wg, func() { d.open(l) })
+	crash.Beside(&d.wg, func() { d.open(l) })
 	defer d.close()
 	select {
 	case <-d.all:
@@ -492,7 +492,7 @@ func (d *door) open(l net.Listener) {
 			d.waiting = slices.Delete(d.waiting, i, i+1)
 		}
 		d.mu.Unlock()
-		beside(&d.wg, func() { d.admit(conn) })
+		crash.Beside(&d.wg, func() { d.admit(conn) })
 	}
 }
 
@@ -680,17 +680,8 @@ func (m *Meeting) introduce(p *peer) error {
 
 // attend listens to a peer, and says now and then that this process is there.
 func (m *Meeting) attend(p *peer) {
-	beside(&m.wg, func() { m.listen(p) })
-	beside(&m.wg, func() { m.live(p) })
-}
-
-// beside runs f in a goroutine of the group. Its panic does not wait for the group's Wait: others wait for what f does.
-func beside(wg *sync.WaitGroup, f func()) {
-	wg.Add(1)
-	crash.Go(func() {
-		defer wg.Done()
-		f()
-	})
+	crash.Beside(&m.wg, func() { m.listen(p) })
+	crash.Beside(&m.wg, func() { m.live(p) })
 }
 
 // live says now and then that this process is there.
@@ -797,7 +788,7 @@ func (m *Meeting) lost(p *peer, err error) {
 func (m *Meeting) tell(f frame) {
 	var wg sync.WaitGroup
 	for _, p := range m.peers {
-		beside(&wg, func() { p.send(f) }) // if that fails, reading does
+		crash.Beside(&wg, func() { p.send(f) }) // if that fails, reading does
 	}
 	wg.Wait()
 }
@@ -963,7 +954,7 @@ func (m *Meeting) asks(p *peer) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if p.asks++; p.asks == 1 { // else whoever answers the last one goes on
-		beside(&m.wg, func() { m.tellsAll(p) })
+		crash.Beside(&m.wg, func() { m.tellsAll(p) })
 	}
 }
 
