@@ -28,10 +28,6 @@ import (
 // What is left over is for the kill itself on a busy machine.
 const lastWord = patience / 2
 
-// onItsWay is how long a signal may take from the context that it ends to the channel that it comes through: none, but
-// that the thread which brings it to both may have to wait for a core in between.
-const onItsWay = patience / 8
-
 // run starts the processes, and returns when all have ended, with the error of the one that failed first.
 func (l *launched) run(cmd *cobra.Command, args []string) error {
 	mark := "WARPMAP_TOKEN=" + rand.Text()
@@ -90,7 +86,7 @@ func (l *launched) run(cmd *cobra.Command, args []string) error {
 	var first error
 	var grace, last <-chan time.Time
 	signaled, ending := false, false // first is of a signal; signals of this process have gone to all
-	var told os.Signal               // the last of them
+	var told, early []os.Signal      // these, and those that have yet to come through the channel
 	interrupted := cmd.Context().Done()
 	for running > 0 {
 		select {
@@ -104,17 +100,18 @@ func (l *launched) run(cmd *cobra.Command, args []string) error {
 				}
 			}
 		case s := <-signals:
-			told, ending = s, true
+			if ending = true; slices.Contains(early, s) {
+				early = nil
+				continue
+			}
+			told = append(told, s)
 			processes.tell(s.(syscall.Signal))
 		case <-interrupted: // by a signal, which the ranks are to have before they are told to end, or otherwise
 			interrupted, ending = nil, true
-			cause := context.Cause(cmd.Context())
-			if by := (*signalError)(nil); errors.As(cause, &by) && by.Signal != told {
-				select {
-				case s := <-signals:
-					processes.tell(s.(syscall.Signal))
-				case <-time.After(onItsWay):
-				}
+			cause, by := context.Cause(cmd.Context()), (*signalError)(nil)
+			if errors.As(cause, &by) && !slices.Contains(told, by.Signal) {
+				early = []os.Signal{by.Signal}
+				processes.tell(by.Signal.(syscall.Signal))
 			}
 			first = cmp.Or(first, cause)
 			processes.tell(syscall.SIGTERM)

@@ -149,8 +149,8 @@ func TestLaunchWritesToTerminal(t *testing.T) {
 	}
 }
 
-// Ranks have a signal before they are told to end, also where it comes to the command's context first, and to launch when
-// the thread that brings it has a core again.
+// Ranks have a signal before they are told to end, and once, also where it comes to the command's context first, and to
+// launch much later, when the thread that brings it has a core again.
 func TestLaunchIsToldLate(t *testing.T) {
 	came := make(chan os.Signal, 1) // it must not end this test
 	signal.Notify(came, os.Interrupt)
@@ -160,16 +160,20 @@ func TestLaunchIsToldLate(t *testing.T) {
 	go func() {
 		waitForFiles(dir, "0.runs", "1.runs")
 		cancel(&signalError{os.Interrupt})
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(300 * time.Millisecond)
 		syscall.Kill(os.Getpid(), syscall.SIGINT)
 	}()
-	_, err := launch(ctx, `trap 'echo >`+dir+`/$RANK' INT; trap 'exit 1' TERM; >`+dir+`/$RANK.runs; while :; do sleep 0.02; done`,
-		"-n", "2")
+	_, err := launch(ctx, `cd `+dir+`
+		for s in INT TERM; do trap "echo $s >>$RANK" $s; done
+		>$RANK.runs
+		while :; do sleep 0.02; done`, "-n", "2")
 	if err == nil {
 		t.Error("it was interrupted, and ended well")
 	}
-	if told, err := os.ReadDir(dir); len(told) != 4 || err != nil {
-		t.Errorf("%d processes were interrupted, %v", len(told)-2, err)
+	for _, rank := range []string{"0", "1"} {
+		if told, err := os.ReadFile(filepath.Join(dir, rank)); err != nil || string(told) != "INT\nTERM\n" {
+			t.Errorf("rank %s was told %q, %v", rank, told, err)
+		}
 	}
 	<-came
 }

@@ -122,7 +122,7 @@ func TestStrangeBytes(t *testing.T) {
 	code(t, "a message that is too large", err, codes.ResourceExhausted)
 	for range 20 { // calls that are cancelled wherever they are
 		ctx, cancel := context.WithCancel(ctx)
-		go func() { time.Sleep(time.Duration(r.IntN(2000)) * time.Microsecond); cancel() }()
+		time.AfterFunc(time.Duration(r.IntN(2000))*time.Microsecond, cancel)
 		find(ctx, c, path("t"), record(map[string][]int64{"id": make([]int64, 10000)}, "id"))
 		cancel()
 	}
@@ -427,7 +427,7 @@ func TestWaitingIsNotIdle(t *testing.T) {
 
 // Strangers who hold connections and make no call, or none with the token, lose them; who said it once keeps it.
 func TestStrangersGo(t *testing.T) {
-	s := start(t, Options{Clients: 3, Token: "open sesame", Timeout: 600 * time.Millisecond})
+	s := start(t, Options{Clients: 3, Token: "open sesame", Timeout: 1200 * time.Millisecond})
 	ctx := metadata.AppendToOutgoingContext(context.Background(), "authorization", "Bearer open sesame")
 	known := s.client()
 	schema := func(c wire.Client) error { _, err := c.GetSchema(ctx, path("t")); return err }
@@ -441,18 +441,18 @@ func TestStrangersGo(t *testing.T) {
 	}
 	defer quiet.Close()
 	quiet.Connect()
-	eventually(t, "two are closed", func() bool { return s.metrics.expired.Load() == 2 })
-	time.Sleep(2 * s.o.Timeout)
+	eventually(t, "two are closed", func() bool { return s.metrics.expired.Load() >= 2 })
+	time.Sleep(s.o.Timeout / 4) // the first, which was before them, would be closed by now
 	code(t, "the first again", schema(known), codes.NotFound)
-	if n := s.metrics.connections.Load(); n < 3 || s.metrics.expired.Load() < 2 {
-		t.Errorf("%d connections", n)
+	if n, closed := s.metrics.connections.Load(), s.metrics.expired.Load(); n < 3 || closed != 2 {
+		t.Errorf("%d connections, of which %d were closed", n, closed)
 	}
 	code(t, "another", schema(s.client()), codes.NotFound)
 }
 
 // Messages without anything before the schema do not keep a call from being idle.
 func TestEmptyMessagesAreIdle(t *testing.T) {
-	s := start(t, Options{Timeout: 200 * time.Millisecond, Idle: 200 * time.Millisecond})
+	s := start(t, Options{Timeout: 2 * time.Second, Idle: 200 * time.Millisecond}) // which are looked at by quarters of Timeout
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	x, err := s.client().DoExchange(ctx)
@@ -480,10 +480,15 @@ func TestCancelledCallsAreBounded(t *testing.T) {
 		done <- e.Export(context.Background(), 0, 1, func(columnar.Frame) error { close(held); <-free; return nil })
 	}()
 	<-held // writes wait
-	for range 10 {
+	try := func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 		put(ctx, c, path("t"), record(map[string][]int64{"id": {1}, "n": {1}}, "id", "n"))
 		cancel()
+	}
+	// On a busy machine some are cancelled before they wait.
+	eventually(t, "two calls wait", func() bool { try(); return s.metrics.open.Load() >= 2 })
+	for range 8 {
+		try()
 	}
 	eventually(t, "two calls wait, and no more", func() bool { return s.metrics.open.Load() == 2 })
 	close(free)
@@ -637,12 +642,17 @@ func TestCutConnectionsAreBounded(t *testing.T) {
 	<-held // writes wait
 	over := sync.OnceFunc(func() { close(free) })
 	defer over()
-	for range 10 {
+	try := func() {
 		x := s.client()
 		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 		put(ctx, x, path("t"), record(map[string][]int64{"id": {1}, "n": {1}}, "id", "n"))
 		cancel()
 		x.Close()
+	}
+	// On a busy machine some are cut before they wait.
+	eventually(t, "the calls of two connections wait", func() bool { try(); return s.metrics.open.Load() >= 2 })
+	for range 8 {
+		try()
 	}
 	eventually(t, "the calls of two connections wait, and of no more", func() bool { return s.metrics.open.Load() == 2 })
 	if s.metrics.refused.Load() == 0 {

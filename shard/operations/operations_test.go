@@ -44,7 +44,7 @@ func serve() (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
-	m, err := shard.Join(context.Background(), shard.JoinOptions{Device: d, Timeout: 4 * time.Second})
+	m, err := shard.Join(context.Background(), shard.JoinOptions{Device: d, Timeout: 30 * time.Second})
 	if err != nil {
 		return err
 	}

@@ -941,7 +941,7 @@ func TestStarved(t *testing.T) {
 	}
 	select { // patience has an end
 	case <-m.Broken():
-	case <-time.After(2 * patience * silence):
+	case <-time.After(time.Minute):
 	}
 	if err := m.Err(); err == nil || !strings.Contains(err.Error(), "rank 1 is gone: it has said nothing for 2.4s") {
 		t.Error(err)
@@ -954,7 +954,7 @@ func TestStarved(t *testing.T) {
 	}
 	start := time.Now()
 	<-m.Broken()
-	if took := time.Since(start); took > patience*silence/2 || !strings.Contains(m.Err().Error(), "its host has not answered") {
+	if took := time.Since(start); took > patience*silence || !strings.Contains(m.Err().Error(), "its host has not answered") {
 		t.Errorf("after %v: %v", took, m.Err())
 	}
 }
