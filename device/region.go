@@ -74,7 +74,7 @@ func takeRegions(room []*region, workers, threads int) ([]*region, error) {
 	var err error
 	for ; fresh > 0; fresh-- {
 		var r *region
-		if r, err = makeRegion(); err != nil {
+		if r, err = newRegion(); err != nil {
 			break
 		}
 		taken = append(taken, r)
@@ -106,6 +106,8 @@ func releaseRegions(done []*region) {
 	regions.free = append(regions.free, done...)
 	regions.returned.Broadcast()
 }
+
+var newRegion = makeRegion // tests have one that fails
 
 // makeRegion reserves a region, and maps the worker's part.
 func makeRegion() (*region, error) {

@@ -140,7 +140,7 @@ func TestModulesWhereNoFileMayRun(t *testing.T) {
 			cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: 1}}
 		}
 		out, err := cmd.CombinedOutput()
-		if errors.Is(err, os.ErrPermission) || bytes.Contains(out, []byte("--- SKIP")) {
+		if began := err == nil || errors.As(err, new(*exec.ExitError)); !began || bytes.Contains(out, []byte("--- SKIP")) {
 			t.Skipf("needs to mount: %v\n%s", err, out)
 		}
 		if err != nil {
