@@ -288,8 +288,8 @@ func WithMemoryModel(seed uint64) Option {
 }
 
 // WithContext ends compiling for the CPU device when ctx is done: the C++ compiler is killed with all it has started,
-// and Compile returns context.Cause(ctx). Everything else on the device goes on. On a GPU, NVRTC
-// compiles those programs to their end that it has begun, and begins no others.
+// and Compile returns context.Cause(ctx). Everything else on the device goes on. On a GPU,
+// NVRTC compiles those programs to their end that it has begun, and begins no others.
 func WithContext(ctx context.Context) Option { return func(c *config) { c.ctx = ctx } }
 
 // WithCompiler names the C++ compiler (CPU device), with arguments after it if it needs some, or the NVRTC library

@@ -12,6 +12,9 @@ const (
 // a bias ended, for to end one costs as much as to take some locks.
 const biasedReaders, leastAsked = 64, 16
 
+// everyGroup are the bits of a reader's word that stand for 64 shards each; above them is how many came.
+const everyGroup = 1<<(shards/64) - 1
+
 // A slot of an index. An empty one has no place.
 type slot struct{ hash, place uint64 }
 

@@ -32,9 +32,6 @@ type Reader struct {
 	_   [120]byte // processors fetch two lines at once
 }
 
-// everyGroup are the bits of all shards.
-const everyGroup = 1<<(shards/64) - 1
-
 // leave ends what share gave.
 func (r *Reader) leave() { r.has.Store(r.has.Load() &^ everyGroup) }
 
