@@ -236,7 +236,8 @@ func (r words) plain() []string {
 	case 35:
 		return join("CLIENT", r.of("GETNAME", "FOO", "getname"))
 	case 36: // what is none, and wrong numbers of arguments
-		name, n := r.of("foo", "FOO\r\nbar", "", strings.Repeat("x", 200), "get\x00", "gets"), r.IntN(5)
+		// Redis takes "get\x00" for GET where both fall into one bucket, which depends on its seed: so none begins with a name.
+		name, n := r.of("foo", "FOO\r\nbar", "", strings.Repeat("x", 200), "g\x00t", "gets"), r.IntN(5)
 		switch r.IntN(3) {
 		case 0:
 			name, n = r.of("GET", "incrby", "strlen", "ttl", "setnx", "dbsize", "getset"), 4
