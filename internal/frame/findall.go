@@ -107,9 +107,9 @@ func (k Finder) Run(f *Frame, st *device.Stream, grid func(items int64) device.G
 	if err := device.Ahead(k.count, k.sum, k.scan, k.offsets, k.fill); err != nil {
 		return 0, err
 	}
-	// Each warp takes as many keys as still leave every warp of a large GPU a few chunks.
+	// Each warp takes as many keys as still leave every warp of a large GPU a few chunks. One block goes over the chunks.
 	n := int64(rows.N)
-	chunk := min(max(n/(1<<15)&^127, 128), 2048)
+	chunk := min(max(n/(1<<14)&^127, 128), 4096)
 	chunks := (n + chunk - 1) / chunk
 	counts, totals := Align(4*n), Align(8*chunks)
 	var mem Lease
@@ -169,6 +169,9 @@ func (k Finder) Run(f *Frame, st *device.Stream, grid func(items int64) device.G
 	if err != nil {
 		return 0, err
 	}
+	if n >= askAside {
+		f.perKey = float64(all) / float64(n)
+	}
 	if rows.Values, err = values(all); err != nil || n == 0 {
 		return all, err
 	}
@@ -213,29 +216,34 @@ const (
 	leastAside, stashShare = 1.5, 8
 )
 
-// valuesAside is how many values of each key are to be put aside, where those of all keys, one each, take so many bytes. It waits for the stream.
+// valuesAside is how many values of each key are to be put aside, where those of all keys, one each, take so many bytes:
+// by how many they had on average in the last batch, or where there was none, by a few keys of this one. Then it waits
+// for the stream.
 func (k Finder) valuesAside(f *Frame, st *device.Stream, grid func(items int64) device.Grid, rows *FindAll, p any, bytes int64, scratch device.Slice[byte]) (int64, error) {
-	n := rows.N
-	rows.N = askedAside
-	err := k.launchCount(st, k.count, grid(askedAside), p)
-	rows.N = n
-	if err != nil {
-		return 0, err
+	if f.perKey == 0 {
+		n := rows.N
+		rows.N = askedAside
+		err := k.launchCount(st, k.count, grid(askedAside), p)
+		rows.N = n
+		if err != nil {
+			return 0, err
+		}
+		counts, err := device.View[uint32](scratch, int(rows.Counts-scratch.Addr()), askedAside).Host(st)
+		if err != nil {
+			return 0, err
+		}
+		for _, c := range counts {
+			f.perKey += float64(c) / askedAside
+		}
 	}
-	counts, err := device.View[uint32](scratch, int(rows.Counts-scratch.Addr()), askedAside).Host(st)
-	if err != nil {
-		return 0, err
+	if f.perKey < leastAside {
+		return 1, nil
 	}
-	sum := 0.0
-	for _, c := range counts {
-		sum += float64(c)
-	}
-	mean := sum / askedAside
 	free, _, err := f.Device.Memory()
-	if err != nil || mean < leastAside {
+	if err != nil {
 		return 1, err
 	}
-	each := int64(min(mean*1.5, 1<<20)+7) &^ 3
+	each := int64(min(f.perKey*1.5, 1<<20)+7) &^ 3
 	return max(1, min(each, max(free, int64(scratch.Len()))/stashShare/bytes)), nil
 }
 

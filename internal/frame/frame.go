@@ -31,6 +31,7 @@ type Frame struct {
 	closed  bool
 	broken  error               // of a change that broke off in the middle
 	changes uint64              // calls that may have changed the table: see Chunks
+	perKey  float64             // values that a key of the last FindAll had on average; 0: not known
 	free    func() error        // see Open
 	opened  uint64              // its number among the open tables
 	scratch device.Slice[byte]  // see Scratch; empty while it is lent
