@@ -193,9 +193,6 @@ func (o *Options) complete(info device.Info, cfg *config) error {
 	if info.CUDA() {
 		find = max(1, cfg.window*cfg.slotBytes()/16)
 		insert = max(1, find/2)
-		if cfg.layout == Packed && cfg.slotBytes() == 16 {
-			find = insert
-		}
 		if cfg.layout == Packed && o.Window == 0 && o.LoadFactor <= aloneLoad {
 			insert = 1
 		}

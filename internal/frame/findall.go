@@ -142,7 +142,7 @@ func (k Finder) Run(f *Frame, st *device.Stream, grid func(items int64) device.G
 		}
 	}
 	rows.Offsets, rows.Chunk, rows.Chunks = offsets.Addr(), uint64(chunk), uint64(chunks)
-	warps := grid(32 * max(1, chunks))
+	warps := f.WarpGrid(chunks, grid)
 	var outer outerForm
 	if n > 0 {
 		if err := k.launchCount(st, count, grid(n), p); err != nil {

@@ -260,7 +260,9 @@ func (f *Frame) Batch(n int, cols []Column, op ChunkOp) error {
 const Threads = 256
 
 // Grid covers n items that lanes work on alone. A GPU gets at most the given number of blocks for each multiprocessor,
-// and its threads go on in strides. On the CPU one lane of a block does the work of all, for items in a row, so blocks
+// and its threads go on in strides. A small batch gets fewer, so that a lane that is done finds another item: on an H200
+// look-ups of 1, 4 and 10 million keys run at 20.7, 31.9 and 34.3 G/s so, and at 16.1, 18.2 and 23.7 with an item or two
+// a lane. On the CPU one lane of a block does the work of all, for items in a row, so blocks
 // are of few lanes and many items; a worker that is done takes the next block. No thread has more than mostOfLane.
 func (f *Frame) Grid(n, blocks int64) device.Grid { return gridOf(f.Device.Info(), n, blocks) }
 
@@ -287,6 +289,8 @@ func (f *Frame) BlockGrid(n, blocks int64) device.Grid {
 const (
 	// mostOfLane is how many items a thread of a Grid has at most: kernels count what they did with them in 16 bits.
 	mostOfLane = 1 << 14
+	// A GPU's thread has fewOfLane items or more, where that leaves leastBlocks for each multiprocessor.
+	fewOfLane, leastBlocks = 32, 8
 	// A block of the CPU device has cpuItems items, which take 50 to 500 µs, so that workers end at about one time, and
 	// batches of fewer items run on the caller's thread; and the lanes of one warp.
 	cpuItems, cpuThreads = 1 << 13, 32
@@ -302,9 +306,18 @@ func gridOf(info device.Info, n, blocks int64) device.Grid {
 		return device.Grid{Blocks: max(1, (n+cpuItems-1)/cpuItems), Threads: cpuThreads}
 	}
 	const most = Threads * mostOfLane
-	g := device.GridFor(n, Threads)
-	g.Blocks = min(g.Blocks, max(int64(info.Multiprocessors)*blocks, (n+most-1)/most))
+	g, all := device.GridFor(n, Threads), int64(info.Multiprocessors)
+	wanted := min(all*blocks, max(all*leastBlocks, n/(Threads*fewOfLane)))
+	g.Blocks = min(g.Blocks, max(wanted, (n+most-1)/most))
 	return g
+}
+
+// WarpGrid has a warp for each of n items, or on the CPU what grid gives for as many lanes.
+func (f *Frame) WarpGrid(n int64, grid func(items int64) device.Grid) device.Grid {
+	if f.Device.Info().CUDA() {
+		return device.GridFor(32*max(1, n), Threads)
+	}
+	return grid(32 * max(1, n))
 }
 
 // Spanned covers n items by blocks that take span items in a row.
