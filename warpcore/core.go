@@ -443,7 +443,7 @@ func (c *core) reset(st *device.Stream) error {
 }
 
 // grid covers n items.
-func (c *core) grid(n int64) device.Grid { return c.frame.Grid(n, 8*waves) }
+func (c *core) grid(n int64) device.Grid { return c.frame.FedGrid(n, 8*waves) }
 
 // insertion takes batches in with the kernel.
 func (c *core) insertion(k inserts) frame.Insertion {

@@ -921,12 +921,13 @@ template <class C> __device__ __forceinline__ Slot<C> slot_at(const Table& t, u6
 // Dealer deals out items that the lanes of a warp bring, n each, to neighbouring lanes, 32 a turn: one lane's after the other's; or where they have
 // many, those of one lane alone, whom nobody has to look for.
 template <class Warp> struct Dealer {
-    u64 before, all, next; // items before this lane's, in all, and before the turn
-    u32 n, its;            // how many the owner has
+    u64 all, next; // items, and those before the turn
+    u32 before;    // items before this lane's, unless they are dealt out alone
+    u32 n, its;    // how many this lane has, and the owner
     int owner;
     bool alone;
     __device__ __forceinline__ Dealer(Warp warp, u32 n) : next(0), n(n), owner(0) {
-        before = warp.scan((u64)n, all);
+        before = (u32)warp.scan((u64)n, all);
         alone = all >= 32 * WARPCORE_DEAL_ALONE;
         its = alone ? warp.shuffle(n, 0) : 0;
         pass_empty(warp);
@@ -941,21 +942,20 @@ template <class Warp> struct Dealer {
     __device__ __forceinline__ bool more() const { return next < (alone ? its : all); }
     // turn tells whether this lane has an item now, and whose it is, and its number among the owner's.
     __device__ __forceinline__ bool turn(Warp warp, int& whose, u32& number) {
-        u64 x = next + warp.rank();
+        number = (u32)next + warp.rank();
+        bool on = next + warp.rank() < (alone ? its : all);
         next += 32;
-        whose = owner;
         if (alone) {
-            bool on = x < its;
-            number = (u32)x;
+            whose = owner;
             pass_empty(warp);
             return on;
         }
-        whose = 0; // the last lane before whose items there are no more than x
+        whose = 0; // the last lane before whose items there are no more than this one's number
 #pragma unroll
         for (int d = 16; d > 0; d /= 2)
-            if (warp.shuffle(before, whose + d) <= x) whose += d;
-        number = (u32)(x - warp.shuffle(before, whose));
-        return x < all;
+            if (warp.shuffle(before, whose + d) <= number) whose += d;
+        number -= warp.shuffle(before, whose);
+        return on;
     }
 };
 

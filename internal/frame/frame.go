@@ -260,11 +260,22 @@ func (f *Frame) Batch(n int, cols []Column, op ChunkOp) error {
 const Threads = 256
 
 // Grid covers n items that lanes work on alone. A GPU gets at most the given number of blocks for each multiprocessor,
-// and its threads go on in strides. A small batch gets fewer, so that a lane that is done finds another item: on an H200
-// look-ups of 1, 4 and 10 million keys run at 20.7, 31.9 and 34.3 G/s so, and at 16.1, 18.2 and 23.7 with an item or two
-// a lane. On the CPU one lane of a block does the work of all, for items in a row, so blocks
+// and its threads go on in strides. On the CPU one lane of a block does the work of all, for items in a row, so blocks
 // are of few lanes and many items; a worker that is done takes the next block. No thread has more than mostOfLane.
 func (f *Frame) Grid(n, blocks int64) device.Grid { return gridOf(f.Device.Info(), n, blocks) }
+
+// FedGrid is a Grid for kernels that give a lane the next item as soon as it is done (kernel/drive.cuh). On a GPU each
+// lane has several items, where that leaves leastBlocks for each multiprocessor: on an H200 warpcore's look-ups of 1, 4
+// and 10 million keys run at 19.6, 31.7 and 31.7 G/s so, and at 14.8, 18.6 and 23.7 with an item or two a lane. Kernels
+// whose lanes take items in strides, or ask for them far ahead, as slab's, gph's and stadium's, are slower so.
+func (f *Frame) FedGrid(n, blocks int64) device.Grid { return fedGridOf(f.Device.Info(), n, blocks) }
+
+func fedGridOf(info device.Info, n, blocks int64) device.Grid {
+	if info.CUDA() && !info.Stress {
+		blocks = min(blocks, max(leastBlocks, n/(Threads*fewOfLane*int64(info.Multiprocessors))))
+	}
+	return gridOf(info, n, blocks)
+}
 
 // LongGrid is a Grid for kernels whose lanes keep what they learn for the items that follow: on the CPU its blocks are
 // longer, but there are still some for each worker.
@@ -289,7 +300,7 @@ func (f *Frame) BlockGrid(n, blocks int64) device.Grid {
 const (
 	// mostOfLane is how many items a thread of a Grid has at most: kernels count what they did with them in 16 bits.
 	mostOfLane = 1 << 14
-	// A GPU's thread has fewOfLane items or more, where that leaves leastBlocks for each multiprocessor.
+	// A thread of a FedGrid has fewOfLane items or more, where that leaves leastBlocks for each multiprocessor.
 	fewOfLane, leastBlocks = 32, 8
 	// A block of the CPU device has cpuItems items, which take 50 to 500 µs, so that workers end at about one time, and
 	// batches of fewer items run on the caller's thread; and the lanes of one warp.
@@ -306,9 +317,8 @@ func gridOf(info device.Info, n, blocks int64) device.Grid {
 		return device.Grid{Blocks: max(1, (n+cpuItems-1)/cpuItems), Threads: cpuThreads}
 	}
 	const most = Threads * mostOfLane
-	g, all := device.GridFor(n, Threads), int64(info.Multiprocessors)
-	wanted := min(all*blocks, max(all*leastBlocks, n/(Threads*fewOfLane)))
-	g.Blocks = min(g.Blocks, max(wanted, (n+most-1)/most))
+	g := device.GridFor(n, Threads)
+	g.Blocks = min(g.Blocks, max(int64(info.Multiprocessors)*blocks, (n+most-1)/most))
 	return g
 }
 
