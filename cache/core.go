@@ -388,7 +388,7 @@ func (c *core) finding(quiet uint64) func(*device.Stream, frame.Rows) error {
 			}
 		}
 		if err := frame.InTurn(
-			func() error { return c.kernel.find.Launch(st, c.grid(b.N), &p) },
+			func() error { return c.kernel.find.Launch(st, c.frame.FedGrid(b.N, 8*waves), &p) },
 			func() error { return c.touchMarked(st, &p) },
 		); err != nil {
 			return err

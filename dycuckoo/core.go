@@ -438,7 +438,7 @@ func (c *core) reset(st *device.Stream) error {
 	return c.counters.ClearFrom(st, unsafe.Offsetof(k.Failed)) // the others may have changed since they were seen
 }
 
-func (c *core) grid(n int64) device.Grid { return c.frame.Grid(n, blocks) }
+func (c *core) grid(n int64) device.Grid { return c.frame.FedGrid(n, blocks) }
 
 // listGrid covers n lanes of a kernel that goes over a list, which is mostly much shorter.
 func (c *core) listGrid(n int64) device.Grid {

@@ -76,7 +76,10 @@ template <class C, bool ALL, bool PLACE, class End, class Visit> struct LookUpJo
         }
         return on;
     }
-    __device__ __forceinline__ void done(u64 i) { end(i, s.hit); }
+    __device__ __forceinline__ void done(u64 i) {
+        end(i, s.hit);
+        if constexpr (KEEPS_FIRST<Visit>) visit.end(i);
+    }
 };
 template <class C, bool ALL, bool PLACE, class End, class Visit = NoVisit>
 __device__ __forceinline__ void look_up(const Table& t, u64 keys, u64 n, End end, u64 when = 0, Visit visit = Visit{}, const longParams* longs = nullptr, u64 least = 1, u64 span = 0) {

@@ -264,13 +264,29 @@ struct PutAside {
         if (number < each) at<value>(of)[number] = Access<C>::load_value(slots, from, index, w);
     }
 };
+// PutFirst puts the first value aside with a key's lane, which writes it when it has counted all: neighbouring keys' at once, mostly.
+struct PutFirst {
+    static constexpr bool VISITS = true, PLACES = false, HIT = false, WRITES = false, FIRST = TALLIES<C, FindTile::LANES> || FindTile::LANES == 1;
+    u64 stash;
+    value kept;
+    __device__ __forceinline__ void begin(u64) { kept = value{}; }
+    __device__ __forceinline__ void first(value v) { kept = v; }
+    __device__ __forceinline__ void end(u64 i) const {
+        if (stash) at<value>(stash)[i] = kept;
+    }
+    template <class Tile> __device__ __forceinline__ void turn(Tile, int) {}
+    template <class W> __device__ __forceinline__ void operator()(u64 slots, u64 from, u64 index, W w, u32 number) {
+        if (!number) first(Access<C>::load_value(slots, from, index, w));
+    }
+};
 WARPMAP_KERNEL_RESIDENT(count_all, findAllParams, 4) {
     const auto& r = p.rows;
     auto end = [&](u64 i, const Hit<C>& hit) {
         at<u32>(r.counts)[i] = hit.count;
         if (!C::PACKED && r.stash && hit.found) at<value>(r.stash)[i] = hit.value();
     };
-    if constexpr (C::PACKED) look_up<C, true, false>(p.table, r.keys, r.n, end, 0, PutAside{r.stash, (u64)(r.stash != 0), 0, 0}, &p.longs);
+    if constexpr (C::PACKED && PutFirst::FIRST) look_up<C, true, false>(p.table, r.keys, r.n, end, 0, PutFirst{r.stash, value{}}, &p.longs);
+    else if constexpr (C::PACKED) look_up<C, true, false>(p.table, r.keys, r.n, end, 0, PutAside{r.stash, (u64)(r.stash != 0), 0, 0}, &p.longs);
     else look_up<C, true, false>(p.table, r.keys, r.n, end, 0, NoVisit{}, &p.longs);
 }
 

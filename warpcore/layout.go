@@ -459,6 +459,9 @@ const (
 	longMark           = 0xff000000 // above the number of a hint, in the place of a count
 )
 
+// dealAlone is how many items the lanes of a warp have each, on average, from which on those of one lane are dealt out alone.
+const dealAlone = 24
+
 // overflowBits is the width of a window's overflow filter, a power of two up to 32. A key that goes past the window
 // clears one of the bits, so a look-up whose bit is set need not go on. Wider filters are asked in vain less often, and
 // take more of the L2 cache, where they are meant to stay. A look-up in a multimap always goes to the end of its chain: so
@@ -530,6 +533,7 @@ func defines(set bool) []device.Define {
 		{Name: "WARPCORE_HINT_STEP", Value: hintStep},
 		{Name: "WARPCORE_HINT_PLACES", Value: hintPlaces},
 		{Name: "WARPCORE_SIDE_HINTS", Value: sideHints},
+		{Name: "WARPCORE_DEAL_ALONE", Value: dealAlone},
 		{Name: "WARPCORE_LONG_WINDOWS", Value: longWindows},
 		{Name: "WARPCORE_PIECE_WINDOWS", Value: pieceWindows},
 		{Name: "WARPCORE_LONG_CHAIN", Value: longChain},

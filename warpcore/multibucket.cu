@@ -244,12 +244,15 @@ WARPMAP_KERNEL(export_pairs, slotsParams) {
         u64 all, before = warp.scan((u64)n, all), first = 0, slot = s.live ? s.slots + s.index * C::SLOT_BYTES : 0;
         if (all && warp.rank() == 0) first = add(&counters(p.table)->exported, all);
         first = warp.shuffle(first, 0) + before;
-        deal(warp, n, [&](bool on, int owner, u32 number) {
+        deal<value>(warp, n, [&](bool on, int owner, u32 number) {
+            u64 from = warp.shuffle(slot, owner);
+            return on ? load_relaxed(values_at<C>(from) + number) : value{};
+        }, [&](bool on, int owner, u32 number, value v) {
             key k = warp.shuffle(s.k, owner);
-            u64 to = warp.shuffle(first, owner) + number, from = warp.shuffle(slot, owner);
+            u64 to = warp.shuffle(first, owner) + number;
             if (!on || to >= p.limit) return;
             at<key>(p.keys)[to] = k;
-            output_value<C>(p.values, to, load_relaxed(values_at<C>(from) + number));
+            output_value<C>(p.values, to, v);
         });
     }
 }
@@ -336,9 +339,12 @@ WARPMAP_KERNEL(fill_all, findAllParams) {
                 if (!warp.any(n[j] > 1)) continue;
                 u64 slot = address_in(stash[j]);
                 bool more = n[j] > 1 && (slot & MORE);
-                deal(warp, n[j] == 1 || more ? 0 : n[j], [&](bool on, int owner, u32 number) {
-                    u64 to = warp.shuffle(offset, owner) + number, from = warp.shuffle(slot, owner);
-                    if (on) at<value>(rows.values)[to] = load_relaxed(values_at<C>(from) + number);
+                deal<value>(warp, n[j] == 1 || more ? 0 : n[j], [&](bool on, int owner, u32 number) {
+                    u64 from = warp.shuffle(slot, owner);
+                    return on ? load_relaxed(values_at<C>(from) + number) : value{};
+                }, [&](bool on, int owner, u32 number, value v) {
+                    u64 to = warp.shuffle(offset, owner) + number;
+                    if (on) at<value>(rows.values)[to] = v;
                 });
                 if (!warp.any(more)) continue;
                 key k = more ? input_key<C>(rows.keys, i) : 0;

@@ -15,14 +15,14 @@ var stretchCU string
 
 // stretches are the kernels of stretch.cu, and when they are used.
 type stretches struct {
-	rule              frame.Stretches
-	minMoved          int64 // pairs of a table that grows
-	bytes             int   // of shared memory, of a stretch
-	late              frame.Late
-	replacing, adding device.Kernel[stretchParams]
-	growing           device.Kernel[stretchParams]
-	telling, flags    device.Kernel[stretchParams] // adding, with flags; and what writes these in the end
-	multi, runs       device.Kernel[stretchParams] // of a multimap: see stretch_multi.go
+	rule                  frame.Stretches
+	minMoved              int64 // pairs of a table that grows
+	bytes                 int   // of shared memory, of a stretch
+	late                  frame.Late
+	replacing, adding     device.Kernel[stretchParams]
+	growing               device.Kernel[stretchParams]
+	telling, flags        device.Kernel[stretchParams] // adding, with flags; and what writes these in the end
+	multi, runs, longRuns device.Kernel[stretchParams] // of a multimap: see stretch_multi.go
 }
 
 func stretchesFor(info device.Info, c config) stretches {
@@ -192,7 +192,8 @@ func (c *core) sharedProgram(name, main string) *device.Program {
 func (c *core) loadStretches() bool {
 	if c.multi() {
 		return c.stretch.late.Load(c.frame.Device, c.stretchMultiProgram, func(m *device.Module) error {
-			return errors.Join(device.Bind(m, "insert_stretch_multi", &c.stretch.multi), device.Bind(m, "insert_stretch_runs", &c.stretch.runs))
+			return errors.Join(device.Bind(m, "insert_stretch_multi", &c.stretch.multi), device.Bind(m, "insert_stretch_runs", &c.stretch.runs),
+				device.Bind(m, "insert_stretch_long_runs", &c.stretch.longRuns))
 		})
 	}
 	return c.stretch.late.Load(c.frame.Device, c.stretchProgram, func(m *device.Module) error {

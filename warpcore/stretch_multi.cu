@@ -9,6 +9,7 @@
 // insert_stretch_runs is for batches whose keys have several rows each, which are not neighbours. It brings the rows of a stretch in the order of their
 // windows first, and in a window mostly by keys. So the rows of a key are in few windows, as a look-up of them all wants, and few lanes want one slot.
 // Then eight lanes put the rows of one key that they have at once, into the next eight windows of its chain: each lane reads the mark of one of these.
+// insert_stretch_long_runs does so with a whole warp, for keys that have as many rows.
 #include "config.h" // struct config: what this table holds
 #include "layout.h"
 #include "warpcore.cuh"
@@ -66,8 +67,9 @@ struct Stage {
 };
 static_assert(sizeof(Stage) <= LISTED * (C::KEY_BYTES + C::VALUE_BYTES) + WARPCORE_MULTI_BESIDE, "what the host has room for");
 
-// RUNS: rows are sorted first.
-template <bool RUNS> struct MultiJob {
+// RUN is how many lanes put the rows of a key together, which are sorted first; 0: none, and rows go in as they come.
+template <u32 RUN> struct MultiJob {
+    static constexpr bool RUNS = RUN > 0;
     const stretchParams& p;
     Stage& stage;
     u64 from, first; // the stretch's first window, and its first row
@@ -78,7 +80,7 @@ template <bool RUNS> struct MultiJob {
     u32 sorted;
     u32 added, reused, reserved, longest; // by this thread; reserved are rows of the side region, which are only counted; longest is of chains
     u32 around, turn;                     // see Probe
-    static constexpr u32 IN_FLIGHT = RUNS ? 2 : 4, RUN = 8, PART_SHIFT = 20; // PART_SHIFT: of bits of a hash that no window's order goes by
+    static constexpr u32 IN_FLIGHT = RUNS ? 2 : 4, PART_SHIFT = 20; // PART_SHIFT: of bits of a hash that no window's order goes by
     key k[IN_FLIGHT]; // rows of this thread
     value v[IN_FLIGHT];
 
@@ -331,14 +333,14 @@ template <bool RUNS> struct MultiJob {
     }
 };
 
-template <bool RUNS> __device__ __forceinline__ void insert_rows(const stretchParams& p, Stage& stage) {
+template <u32 RUN> __device__ __forceinline__ void insert_rows(const stretchParams& p, Stage& stage) {
     const u64* starts = at<u64>(p.rows.starts) + block_index();
     u64 first = load_readonly(starts);
     u32 n = (u32)(load_readonly(starts + 1) - first);
     if (!n) return;
     if (thread_index() == 0) stage.left = stage.added = stage.reused = stage.reserved = stage.longest = 0;
-    MultiJob<RUNS> job(p, stage, first);
-    if constexpr (RUNS) job.sort(n);
+    MultiJob<RUN> job(p, stage, first);
+    if constexpr (RUN > 0) job.sort(n);
     job.ask(0, n);
     job.load();
     job.put_all(n);
@@ -358,9 +360,13 @@ template <bool RUNS> __device__ __forceinline__ void insert_rows(const stretchPa
 
 WARPMAP_KERNEL_RESIDENT(insert_stretch_multi, stretchParams, C::SLOT_BYTES > 8 ? 5 : 6) {
     __shared__ Stage stage;
-    insert_rows<false>(p, stage);
+    insert_rows<0>(p, stage);
 }
 WARPMAP_KERNEL_RESIDENT(insert_stretch_runs, stretchParams, 5) {
     __shared__ Stage stage;
-    insert_rows<true>(p, stage);
+    insert_rows<8>(p, stage);
+}
+WARPMAP_KERNEL_RESIDENT(insert_stretch_long_runs, stretchParams, 5) {
+    __shared__ Stage stage;
+    insert_rows<32>(p, stage);
 }

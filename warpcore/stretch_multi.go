@@ -17,15 +17,18 @@ func (c *core) stretched(k inserts, n int64) bool {
 }
 
 // insertMultiStretches puts the front of a batch into a multimap, which has a slot for each row, stretch by stretch, and
-// tells how many rows: none where that would be slower, a multiple of 32, or all. It waits. runs: keys have several rows. See stretch_multi.cu.
-func (c *core) insertMultiStretches(st *device.Stream, k inserts, p insertParams, b frame.Rows, empty, runs bool) (taken int64, err error) {
+// tells how many rows: none where that would be slower, a multiple of 32, or all. It waits. each is how many rows a key
+// has on average, 1 where they are not worth sorting. See stretch_multi.cu.
+func (c *core) insertMultiStretches(st *device.Stream, k inserts, p insertParams, b frame.Rows, empty bool, each int64) (taken int64, err error) {
 	grid, windows, ok := c.stretchGrid(false)
 	if !ok {
 		return 0, nil
 	}
 	kernel := *k.stretch
-	if order := c.cfg.multiOrder(windows); runs && grid.Shared+order+c.cfg.stretchFixed() <= int(c.frame.Device.Info().Shared) {
-		kernel = c.stretch.runs
+	if order := c.cfg.multiOrder(windows); each > 1 && grid.Shared+order+c.cfg.stretchFixed() <= int(c.frame.Device.Info().Shared) {
+		if kernel = c.stretch.runs; each >= haveLongRuns {
+			kernel = c.stretch.longRuns
+		}
 		grid.Shared += order
 	}
 	fine, ok := c.stretch.rule.Fine(c.regions, b.N, c.capacity(), grid.Blocks, math.MaxInt64)

@@ -35,7 +35,7 @@ func multiHistory[K uint32 | uint64](d *device.Device, o table.Options, least in
 	if err := inNeighbourhoods(m.core, least); err != nil {
 		return err
 	}
-	model, pairs, hot, runs := map[K][]K{}, 0, rng.IntN(2) == 0, rng.IntN(3)
+	model, pairs, hot, runs := map[K][]K{}, 0, rng.IntN(2) == 0, rng.IntN(4)
 	for round := range rounds {
 		keys := make([]K, rows+rng.IntN(100))
 		values := make([]K, len(keys))
@@ -50,6 +50,8 @@ func multiHistory[K uint32 | uint64](d *device.Device, o table.Options, least in
 				keys[i] = keys[i-1]
 			case runs == 2: // those with one key lie apart
 				keys[i] = K(rng.Uint64N(uint64(rows/8 + round)))
+			case runs == 3: // the same, and many of one key
+				keys[i] = K(rng.Uint64N(uint64(rows/40 + round)))
 			}
 		}
 		if err := multiRound(d, m, keys, values, model); err != nil {

@@ -621,6 +621,12 @@ struct NoVisit {
     template <class W> __device__ __forceinline__ void operator()(u64, u64, u64, W, u32) {}
 };
 
+// Whether a visit keeps the first value of a key, with the key's lane: then first(value) comes to that lane, alone or where lanes of a tile tally.
+template <class Visit, class = void> constexpr bool KEEPS_FIRST = false;
+template <class Visit> constexpr bool KEEPS_FIRST<Visit, decltype((void)Visit::FIRST)> = Visit::FIRST;
+// Whether a tile of G lanes adds up at once what it has of several keys' windows: see tally.
+template <class C, int G> constexpr bool TALLIES = C::PACKED && !Held<C>::SEVERAL && G > 1 && G <= 4 && C::WINDOW <= 8;
+
 // Search is the look-up of one key: what its lane knows between two reads.
 //
 // With ALL it goes to the end of the chain and counts the key's pairs. It calls visit.turn(tile, rank) when it comes to the
@@ -657,7 +663,13 @@ template <class C, bool ALL, bool PLACE> struct Search {
         typedef Part<C, G> Parts;
         typedef typename Parts::View_ V;
         u32 pending = g.ballot(active);
-        if constexpr (!ONE && !Visit::HIT && C::PACKED && !Held<C>::SEVERAL && G > 1 && G <= 4 && C::WINDOW <= 8) return on_from(t, tally(g, active, pending, visit));
+        if constexpr (!ONE && !Visit::HIT && TALLIES<C, G>) {
+            u32 before = hit.count;
+            active = tally(g, active, pending, visit);
+            // The chain of a key that has many pairs, and some of them in this window, mostly goes on: to ask the filter costs as much as the window
+            // that it might spare.
+            return on_from(t, active, before > 2 * C::WINDOW && hit.count > before + 1);
+        }
         u32 from = Parts::PARTS > 1 ? (part ^ p.first_slot() / Parts::SLOTS) * Parts::SLOTS : 0;
         u64 address = p.slots + p.slot_index(from) * C::SLOT_BYTES;
 #pragma unroll
@@ -707,10 +719,10 @@ template <class C, bool ALL, bool PLACE> struct Search {
         part = 0;
         return on_from(t, true);
     }
-    // on_from goes on from a window that was read whole, if the chain does. To read the next window beside the filter's word was tried: on an H200 it
+    // on_from goes on from a window that was read whole, if the chain does; with sure, the filter is not asked. To read the next window beside the filter's word was tried: on an H200 it
     // makes look-ups 2% faster if all hit, and a fifth slower if none do, because they are bound by memory's transactions, not by their latency.
-    __device__ __forceinline__ bool on_from(const Table& t, bool active) {
-        if (!active || !p.overflowed()) return false;
+    __device__ __forceinline__ bool on_from(const Table& t, bool active, bool sure = false) {
+        if (!active || !(sure || p.overflowed())) return false;
         if (bound == ~0ull && probes == WARPCORE_PROBES_UNTOLD) bound = probes_bound(t, ~0ull);
         if (probes >= bound || probes >= p.longest()) return false;
         p.advance(probes);
@@ -742,7 +754,21 @@ template <class C, bool ALL, bool PLACE> struct Search {
             if (g.rank() >= d) sum += before;
         }
         u32 its = g.shuffle(sum, G - 1) >> 8 * g.rank() & 0xff;
-        if constexpr (Visit::WRITES) {
+        if constexpr (KEEPS_FIRST<Visit>) {
+            typename C::value v[G];
+#pragma unroll
+            for (int j = 0; j < G; j++)
+                v[j] = match[j] && !(sum - own >> 8 * j & 15) ? Access<C>::value_in(s[j].pick(lowest_bit(match[j] | 1u << 31))) : typename C::value{};
+            // One lane has a value for each key, the others 0: each lane sends on those of the keys on the other side, until it has its own alone.
+#pragma unroll
+            for (int d = G / 2; d > 0; d /= 2)
+#pragma unroll
+                for (int j = 0; j < d; j++) {
+                    bool up = g.rank() & d;
+                    v[j] = (up ? v[j + d] : v[j]) | g.shuffle(up ? v[j] : v[j + d], g.rank() ^ d);
+                }
+            if (active && !hit.count && (its & 15)) visit.first(v[0]);
+        } else if constexpr (Visit::WRITES) {
             typedef typename C::value value;
             u64 to = visit.to(hit.count);
             u32 goes = g.ballot(active && visit.goes(hit.count + (its & 15)));
@@ -892,17 +918,74 @@ template <class C> __device__ __forceinline__ Slot<C> slot_at(const Table& t, u6
     return s;
 }
 
-// deal goes over items that the lanes of a warp bring, n each: all lanes take neighbouring items, and call emit(on, owner, number), where `on`
-// says whether there is one, of lane `owner`. All lanes must come.
-template <class Warp, class Emit> __device__ __forceinline__ void deal(Warp warp, u32 n, Emit emit) {
-    u64 all, before = warp.scan((u64)n, all);
-    for (u64 first = 0; first < all; first += 32) {
-        u64 x = first + warp.rank();
-        int owner = 0; // the last lane before whose items there are no more than x
+// Dealer deals out items that the lanes of a warp bring, n each, to neighbouring lanes, 32 a turn: one lane's after the other's; or where they have
+// many, those of one lane alone, whom nobody has to look for.
+template <class Warp> struct Dealer {
+    u64 all, next; // items, and those before the turn
+    u32 before;    // items before this lane's, unless they are dealt out alone
+    u32 n, its;    // how many this lane has, and the owner
+    int owner;
+    bool alone;
+    __device__ __forceinline__ Dealer(Warp warp, u32 n) : next(0), n(n), owner(0) {
+        before = (u32)warp.scan((u64)n, all);
+        alone = all >= 32 * WARPCORE_DEAL_ALONE;
+        its = alone ? warp.shuffle(n, 0) : 0;
+        pass_empty(warp);
+    }
+    __device__ __forceinline__ void pass_empty(Warp warp) {
+        if (!alone) return;
+        while (next >= its && owner < 31) {
+            its = warp.shuffle(n, ++owner);
+            next = 0;
+        }
+    }
+    __device__ __forceinline__ bool more() const { return next < (alone ? its : all); }
+    // turn tells whether this lane has an item now, and whose it is, and its number among the owner's.
+    __device__ __forceinline__ bool turn(Warp warp, int& whose, u32& number) {
+        number = (u32)next + warp.rank();
+        bool on = next + warp.rank() < (alone ? its : all);
+        next += 32;
+        if (alone) {
+            whose = owner;
+            pass_empty(warp);
+            return on;
+        }
+        whose = 0; // the last lane before whose items there are no more than this one's number
 #pragma unroll
         for (int d = 16; d > 0; d /= 2)
-            if (warp.shuffle(before, owner + d) <= x) owner += d;
-        emit(x < all, owner, (u32)(x - warp.shuffle(before, owner)));
+            if (warp.shuffle(before, whose + d) <= number) whose += d;
+        number -= warp.shuffle(before, whose);
+        return on;
+    }
+};
+
+// deal goes over items that the lanes of a warp bring, n each: neighbouring lanes take neighbouring items. load(on, owner, number) gives one, where `on`
+// says whether there is one, of lane `owner`; then comes emit(on, owner, number, item). Several are loaded before the first is emitted. All lanes must
+// come, and do so to both.
+template <class Item, class Warp, class Load, class Emit> __device__ __forceinline__ void deal(Warp warp, u32 n, Load load, Emit emit) {
+#if defined(WARPMAP_HOST)
+    constexpr int EACH = 1;
+#else
+    constexpr int EACH = 4;
+#endif
+    Dealer<Warp> dealer(warp, n);
+    while (dealer.more()) {
+        Item item[EACH];
+        int owner[EACH], turns = 0;
+        u32 number[EACH], on = 0;
+#pragma unroll
+        for (int j = 0; j < EACH; j++) {
+            if (!dealer.more()) break;
+            bool there = dealer.turn(warp, owner[j], number[j]);
+            item[j] = load(there, owner[j], number[j]);
+            on |= (u32)there << j;
+            turns++;
+        }
+#pragma unroll
+        for (int j = 0; j < EACH; j++) {
+            if (j >= turns) break;
+            emit(on >> j & 1, owner[j], number[j], item[j]);
+        }
     }
 }
 
