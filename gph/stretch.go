@@ -1,6 +1,7 @@
 package gph
 
 import (
+	"cmp"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -123,9 +124,8 @@ func (c *core) byStretches(st *device.Stream, b *builder, in frame.Rows, fine fr
 		if taken > 0 || err != nil {
 			return taken > 0, err
 		}
-	} else {
-		r.PieceRows = c.stretch.rangeRows
 	}
+	r.PieceRows = cmp.Or(c.stretch.rangeRows, (in.N+1)/2)
 	return b.partition.InRanges(&c.frame, st, b.within, x, in, fine.Large, fine.Within, do)
 }
 
