@@ -376,7 +376,7 @@ func TestStretchesLeaveFew(t *testing.T) {
 	}
 }
 
-// 100 million pairs on a GPU, or one million on the CPU, stretch by stretch and as a whole; then look-ups, half of which hit.
+// 100 million pairs on a GPU, or one million on the CPU, stretch by stretch, by ranges of stretches, and as a whole; then look-ups, half of which hit.
 func BenchmarkBuild(b *testing.B) {
 	for _, name := range []string{"cpu", "cuda:0"} {
 		d, err := device.Open(name)
@@ -458,6 +458,18 @@ func benchmarkBuild[K uint32 | uint64](b *testing.B, d *device.Device, n int, lo
 			rate(b, build)
 			b.ReportMetric(float64(m.core.stretch.left), "left")
 		})
+		for _, ranges := range []int64{2, 10, 64} {
+			if !stretches {
+				continue
+			}
+			b.Run(fmt.Sprintf("build/ranges=%d", ranges), func(b *testing.B) {
+				m.core.stretch.rangeRows = int64(n)/ranges + 1
+				rate(b, build)
+				b.ReportMetric(float64(m.core.stretch.ranges), "ranges")
+				b.ReportMetric(float64(m.core.stretch.left), "left")
+			})
+			m.core.stretch.rangeRows = 0
+		}
 		if stretches {
 			b.Run("order", func(b *testing.B) { // alone
 				c := m.core
