@@ -57,8 +57,8 @@
 //
 // In order, a set takes twice its size in scratch memory. Where that is too much, Build goes range by range: one pass counts
 // the pairs of all stretches, and cuts the table into as few ranges as have pairs that fit; then for each range the
-// first pass takes its pairs out of the whole set. A table of more ranges than frame.Partitioner.InRanges takes, and a set
-// of which too many pairs are left over, go as a whole or, where memory is short for that, too, by inserts.
+// first pass takes its pairs out of the whole set. If that would take more ranges than internal/frame/stretches.go allows,
+// or leaves too many pairs over, the set goes as a whole, or by inserts where memory is too short for that, too.
 //
 // # Invariants
 //
