@@ -24,11 +24,12 @@ typedef tile<GPH_BUILD_GROUP> Group;
 __device__ __forceinline__ auto stretch_of(const buildParams& p) {
     return [&](key k) {
         u64 h = hash64<C::HASH>(C::alias(k, C::marks(k)), p.table.seed);
-        return (u32)((h >> 32) * p.stretches >> 32) >> p.shift;
+        return ((u32)((h >> 32) * p.stretches >> 32) >> p.shift) - (u32)p.rows.from;
     };
 }
 WARPMAP_PARTITION(buildParams, key, value, u32, stretch_of)
 WARPMAP_PARTITION_WITHIN(buildParams, key, value, stretch_of)
+WARPMAP_PARTITION_SOME(buildParams, key, value, stretch_of)
 
 // leave puts pairs on the list of those that are inserted afterwards. All lanes of the warp come.
 __device__ __forceinline__ void leave(const buildParams& p, bool wanted, key k, value v) {

@@ -57,17 +57,14 @@ const (
 // builder is the program of build.cu, compiled when first needed.
 type builder struct {
 	partition                      frame.Partitioner
-	within                         frame.Within
+	within                         frame.Ranges
 	rank, start, sort, plan, write device.Kernel[buildParams]
 }
 
-func (c *core) compileBuild() (*builder, error) {
-	if c.build != nil {
-		return c.build, nil
-	}
+func (c *core) buildProgram() *device.Program {
 	p := c.program("gph_build", buildCU)
 	group := 1
-	if c.frame.Device.Info().CUDA() {
+	if c.forGPU() {
 		group = 32
 	}
 	p.Defines = append(append(p.Defines, frame.PartitionDefines()...), device.Define{Name: "GPH_BUILD_GROUP", Value: group},
@@ -76,13 +73,20 @@ func (c *core) compileBuild() (*builder, error) {
 		device.Define{Name: "GPH_PLAN_ATTEMPTS", Value: planAttempts}, device.Define{Name: "GPH_START_EACH", Value: startEach},
 		device.Define{Name: "GPH_MARKS", Value: marks})
 	p.Layouts = append(p.Layouts, buildParams{})
-	m, err := c.frame.Device.CompileApart(p)
+	return p
+}
+
+func (c *core) compileBuild() (*builder, error) {
+	if c.build != nil {
+		return c.build, nil
+	}
+	m, err := c.frame.Device.CompileApart(c.buildProgram())
 	if err != nil {
 		return nil, err
 	}
 	b := &builder{}
 	b.partition, err = frame.NewPartitioner[buildParams](c.frame.Device, m)
-	within, missing := frame.NewWithin[buildParams](m)
+	within, missing := frame.NewRanges[buildParams](m)
 	b.within = within
 	err = errors.Join(err, missing, device.Bind(m, "rank_pairs", &b.rank), device.Bind(m, "start_cells", &b.start), device.Bind(m, "sort_pairs", &b.sort),
 		device.Bind(m, "plan_cells", &b.plan), device.Bind(m, "write_pairs", &b.write))

@@ -110,10 +110,13 @@ func (m *memory) live() int64 { return m.counters.Seen.live() }
 
 func (m *memory) free(f *frame.Frame) error { return f.Free(&m.counters, m.mem) }
 
+// forGPU tells whether programs are for a GPU, as they are without a device.
+func (c *core) forGPU() bool { return c.frame.Device == nil || c.frame.Device.Info().CUDA() }
+
 // program is the table's kernels with the given translation unit.
 func (c *core) program(name, main string, more ...device.File) *device.Program {
 	move := c.opts.InsertGroup
-	if move > 1 || c.frame.Device == nil || c.frame.Device.Info().CUDA() { // a GPU's shared memory holds no workspace for every lane
+	if move > 1 || c.forGPU() { // a GPU's shared memory holds no workspace for every lane
 		move = max(move, 8)
 	}
 	return &device.Program{

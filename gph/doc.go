@@ -52,8 +52,13 @@
 // block plans the cells of a stretch and fills its buckets, all in shared memory, and writes them back. So memory sees
 // streams, but for the pairs of the reserve. Of 4+4 bytes at a load factor of 0.8, these are 62 bytes a pair: 4 to count,
 // 16 in each pass, and in the stretch 8 for the pair, 8 for its key twice more, from the L2 cache mostly, and 10 for the
-// buckets. A cell takes the first mapping under which it fits. Small sets and tables, and those for which memory is short
-// or shared memory too small, go as a whole (build.cu), where cells compare mappings.
+// buckets. A cell takes the first mapping under which it fits. Small sets and tables, and those for which shared memory is
+// too small, go as a whole (build.cu), where cells compare mappings.
+//
+// In order, a set takes twice its size in scratch memory. Where that is too much, Build goes range by range: one pass counts
+// the pairs of all stretches, and cuts the table into as few ranges as have pairs that fit; then for each range the
+// first pass takes its pairs out of the whole set. If that would take more ranges than internal/frame/stretches.go allows,
+// or leaves too many pairs over, the set goes as a whole, or by inserts where memory is too short for that, too.
 //
 // # Invariants
 //
@@ -98,7 +103,9 @@
 //     need not be routed to the multiprocessor that has its cell (§7.1). Each load asks the L2 cache to keep the cell
 //     (load_kept): on an H200 that is worth a tenth of the rate, and needs no window of the cache that other programs
 //     would miss.
-//   - Build takes as few cells as the set allows, so that they stay in that cache up to load factors of 0.95.
+//   - Build takes as few cells as the set allows, so that they stay in that cache up to load factors of 0.95. At 0.8 a cell
+//     has 18 pairs, so from about a billion pairs on they no longer fit the 60 MB of an H200: by an estimate, warpcore's
+//     look-ups are as fast from there on (docs/speed.md).
 //   - A delete empties a slot at once, because no search goes on past one. Nothing may run beside deletes. The paper
 //     has no deletes.
 //   - No key is reserved (invariant 3), values may be of 16 bytes, and a table grows, or takes another hash function if

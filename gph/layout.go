@@ -173,12 +173,15 @@ type forEachParams struct {
 	Args  [frame.MaxArgs]uint64 // the bits of the arguments, by name
 }
 
-// stretchParams are the parameters of build_stretch. Keys and Values are in the order of stretches, which begin at Starts.
+// stretchParams are the parameters of build_stretch, whose blocks build the stretches from First on. Keys and Values are in the order of these
+// stretches, which begin at Starts.
 type stretchParams struct {
 	Table                Table
+	First                uint64
 	Keys, Values, Starts uint64
 	LeftKeys, LeftValues uint64 // pairs that found no place,
-	Left                 uint64 // u32, and how many they are
+	Left                 uint64 // u32, how many they are,
+	LeftLimit            uint64 // and how many are written, at most
 	ReserveUsed          uint64 // u32, one a bucket of the reserve: slots that are taken; then as many again: those that are written
 	CopyBytes            uint64 // of a block's shared memory, for the buckets; free and codes come behind
 }

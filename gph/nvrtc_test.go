@@ -25,7 +25,7 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 		info, _ := device.InfoFor(arch) // an error comes again below
 		c := &core{opts: v.options(table.Options{}), cfg: config{keyBytes: v.keyBytes, valueBytes: v.valueBytes, bucket: v.bucket, virtual: v.virtual, cellBytes: v.cellBytes}}
 		c.cfg.packed = c.cfg.slotBytes() <= 8 || v.valueBytes <= 8 && info.CAS128
-		programs := []*device.Program{c.program("gph", kernelsCU), c.stretchProgram()}
+		programs := []*device.Program{c.program("gph", kernelsCU), c.buildProgram(), c.stretchProgram()}
 		if i == 0 {
 			twin := c.program("twin", twinKernel)
 			twin.Layouts = append(twin.Layouts, twinParams{})

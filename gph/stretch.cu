@@ -62,9 +62,10 @@ struct Job {
     wide* codes;
     static constexpr u32 IN_FLIGHT = 4;
 
-    __device__ __forceinline__ Job(const stretchParams& p, Stage& stage) : p(p), stage(stage), stretch((u32)block_index()) {
-        first = load_readonly(at<u64>(p.starts) + stretch);
-        n = (u32)(load_readonly(at<u64>(p.starts) + stretch + 1) - first);
+    __device__ __forceinline__ Job(const stretchParams& p, Stage& stage) : p(p), stage(stage), stretch((u32)(p.first + block_index())) {
+        const u64* starts = at<u64>(p.starts) + block_index();
+        first = load_readonly(starts);
+        n = (u32)(load_readonly(starts + 1) - first);
         cells = p.table.stretch_cells;
         buckets = p.table.stretch_buckets;
         most = buckets * C::BUCKET;
@@ -253,7 +254,7 @@ struct Job {
         if (!all) return;
         u32 to = g.rank() == 0 ? add_in_memory(at<u32>(p.left), (u32)popcount(all)) : 0;
         to = g.shuffle(to, 0) + (u32)popcount(all & (1u << g.rank()) - 1);
-        if (!wanted) return;
+        if (!wanted || to >= p.left_limit) return; // the host sees that there were too many
         at<key>(p.left_keys)[to] = k;
         output_value<C>(p.left_values, to, v);
     }

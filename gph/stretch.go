@@ -1,6 +1,7 @@
 package gph
 
 import (
+	"cmp"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -20,6 +21,8 @@ type stretches struct {
 	late        frame.Late
 	build       device.Kernel[stretchParams]
 	built, left int64 // tables, or what grew; and pairs that were left over, of the last
+	ranges      int64 // that the last was built in
+	rangeRows   int64 // of tests: rows of a range
 }
 
 // buildByStretches says whether tables are built stretch by stretch at all.
@@ -61,33 +64,45 @@ func (c *core) constructStretches(st *device.Stream, b *builder, in frame.Rows, 
 	}
 	left := device.View[uint32](mem, counters, 1)
 	p.ReserveUsed, p.Left = mem.Addr(), left.Addr()
-	taken, err := c.byStretches(st, b, in, fine, func(o frame.Ordered, starts device.Slice[uint64], spare frame.Rows) error {
-		p.Keys, p.Values, p.Starts = o.Rows.Keys, o.Rows.Values, starts.Addr()
-		p.LeftKeys, p.LeftValues = spare.Keys, spare.Values
-		if err := frame.InTurn(
-			func() error { return mem.Fill(st, 0) },
-			func() error { return s.build.Launch(st, grid, &p) },
-		); err != nil {
+	full := false // the columns for what is left over
+	done, err = c.byStretches(st, b, in, fine, func(r frame.PartRange) error {
+		p.Keys, p.Values, p.Starts = r.Rows.Keys, r.Rows.Values, r.Starts.Addr()
+		p.LeftKeys, p.LeftValues, p.LeftLimit = r.Spare.Keys, r.Spare.Values, uint64(r.Spare.N)
+		p.First, grid.Blocks = uint64(r.First), min(r.Parts, stretches-r.First)
+		if r.First == 0 {
+			s.ranges = 0
+			if err := mem.Fill(st, 0); err != nil {
+				return err
+			}
+		}
+		s.ranges++
+		if err := s.build.Launch(st, grid, &p); err != nil || !r.Last {
 			return err
 		}
 		n, err := left.Host(st)
 		if err != nil {
 			return err
 		}
-		s.built, s.left = s.built+1, int64(n[0])
-		if _, err := c.look(st); err != nil || n[0] == 0 {
+		if _, err := c.look(st); err != nil {
 			return err
 		}
-		return rest(frame.Rows{Keys: spare.Keys, Values: spare.Values, N: int64(n[0])})
+		if full = int64(n[0]) > r.Spare.N; full { // few keys that come again and again
+			return c.empty(st)
+		}
+		s.built, s.left = s.built+1, int64(n[0])
+		if n[0] == 0 {
+			return nil
+		}
+		return rest(frame.Rows{Keys: p.LeftKeys, Values: p.LeftValues, N: int64(n[0])})
 	})
-	// The memory that pairs came in order in is as large as the table, which may never be built again.
-	return taken > 0, errors.Join(err, c.frame.Spare(), c.frame.Free(mem))
+	// The memory that pairs came in order in may be as large as the table, which may never be built again.
+	return done && !full, errors.Join(err, c.frame.Spare(), c.frame.Free(mem))
 }
 
-// byStretches calls do with all pairs at once, in the order of stretches, because the cells of a stretch are planned with all its pairs.
-// taken is 0 where memory is short, or one key comes again and again: then it does nothing.
-func (c *core) byStretches(st *device.Stream, b *builder, in frame.Rows, fine frame.Fine,
-	do func(o frame.Ordered, starts device.Slice[uint64], spare frame.Rows) error) (taken int64, err error) {
+// byStretches calls do with all pairs in the order of stretches, at once, or, where memory is short, by ranges of stretches one behind the other,
+// each with all its pairs, because the cells of a stretch are planned with these. done is false where memory is too short for that, too, or one key
+// comes again and again: then it does nothing.
+func (c *core) byStretches(st *device.Stream, b *builder, in frame.Rows, fine frame.Fine, do func(frame.PartRange) error) (done bool, err error) {
 	r := &fine.Regions
 	r.MinRows, r.MemoryShare = c.stretch.rule.MinRows, 1
 	r.RegionRows = (in.N-1)/(fine.Large*fine.Within) + 1 // less is no piece
@@ -99,12 +114,19 @@ func (c *core) byStretches(st *device.Stream, b *builder, in frame.Rows, fine fr
 		return p
 	}
 	x := frame.Placement{Regions: r, KeyBytes: c.cfg.keyBytes, ValueBytes: c.cfg.valueBytes, Params: params}
-	return b.partition.InFineOrder(&c.frame, st, b.within, x, in, fine.Large, fine.Within, func(o frame.Ordered, starts device.Slice[uint64], spare frame.Rows) error {
-		if o.Rows.N != in.N {
-			return fmt.Errorf("gph: %d pairs of %d in one piece: this is a defect of warpmap", o.Rows.N, in.N)
+	if r.PieceRows = in.N; c.stretch.rangeRows == 0 {
+		taken, err := b.partition.InFineOrder(&c.frame, st, b.within.Within, x, in, fine.Large, fine.Within, func(o frame.Ordered, starts device.Slice[uint64], spare frame.Rows) error {
+			if o.Rows.N != in.N {
+				return fmt.Errorf("gph: %d pairs of %d in one piece: this is a defect of warpmap", o.Rows.N, in.N)
+			}
+			return do(frame.PartRange{Ordered: o, Starts: starts, Parts: fine.Large * fine.Within, Last: true, Spare: spare})
+		})
+		if taken > 0 || err != nil {
+			return taken > 0, err
 		}
-		return do(o, starts, spare)
-	})
+	}
+	r.PieceRows = cmp.Or(c.stretch.rangeRows, (in.N+1)/2)
+	return b.partition.InRanges(&c.frame, st, b.within, x, in, fine.Large, fine.Within, do)
 }
 
 func (c *core) stretchProgram() *device.Program {

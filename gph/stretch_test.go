@@ -35,6 +35,10 @@ func buildHistory[K, V uint32 | uint64](d *device.Device, o Options, seed uint64
 	}
 	defer m.Close()
 	inStretches(m.core)
+	ranged := seed%6 == 3 || seed%6 == 5 // fewer equal keys, of which many are left over
+	if ranged {
+		m.core.stretch.rangeRows = int64(n) / (3 + 30*int64(seed%4))
+	}
 	keys, values := make([]K, n), make([]V, n)
 	may := map[K]map[V]bool{}
 	equal := []int{64, 4, 1 << 30}[seed%3] // one row in so many has a key from before
@@ -76,6 +80,9 @@ func buildHistory[K, V uint32 | uint64](d *device.Device, o Options, seed uint64
 	}
 	if m.core.stretch.built == 0 {
 		return errors.New("nothing was built stretch by stretch")
+	}
+	if ranges := m.core.stretch.ranges; ranged != (ranges > 1) {
+		return fmt.Errorf("it was built in %d ranges", ranges)
 	}
 	if err := verify(); err != nil {
 		return fmt.Errorf("built: %w", err)
@@ -125,6 +132,7 @@ func TestStretches(t *testing.T) {
 			must(t, buildHistory[uint32, uint32](d, sized(n, 0.95, 0), 1, n))
 			must(t, buildHistory[uint64, uint64](d, sized(n, 0.8, 0), 2, n))
 			must(t, buildHistory[uint32, uint64](d, sized(0, 0, 0), 3, n))
+			must(t, buildHistory[uint64, uint64](d, sized(n, 0.8, 0), 5, n))
 			if testenv.Long() {
 				must(t, buildHistory[uint64, uint64](d, sized(n, 0.95, 0), 4, n))
 				must(t, buildHistory[uint64, uint32](d, sized(n, 0.95, kernel.HashMueller), 5, n))
@@ -170,6 +178,9 @@ func TestStretchDefects(t *testing.T) {
 			"        for (u32 b = thread_index(); b < buckets; b += block_threads()) added"},
 		{"a stretch is stored before all is written", "add(&stage.added, added);\n        block_sync();", "add(&stage.added, added);"},
 		{"a warp counts two cells together", "g.sync(); // what is there is no longer read\n        fit.clear_need(g);", "g.sync();"},
+		{"the first stretch of a range is left to the range before", "if (!job.n) return;", "if (!job.n || p.first && block_index() == 0) return;"},
+		{"what a range leaves over is where the range before has left its own",
+			"? add_in_memory(at<u32>(p.left), (u32)popcount(all)) : 0;", "? add_in_memory(at<u32>(p.left), (u32)popcount(all)) / (p.first ? 2 : 1) : 0;"},
 		{"the reserve is written from where it is taken", "p.reserve_used) + r.count + b, 1u)", "p.reserve_used) + b, 1u)"},
 	} {
 		t.Run(c[0], func(t *testing.T) {
@@ -188,39 +199,49 @@ func TestStretchDefects(t *testing.T) {
 	}
 }
 
-// Few keys that come very often: some stretches have more pairs than slots, or the batch is not brought in order at all.
+// Few keys that come very often: some stretches have more pairs than slots, or the batch is not brought in order at all. In ranges, more pairs may be left
+// over than there is room for: then the table is made anew as a whole.
 func TestStretchesOfFewKeys(t *testing.T) {
 	d := open(t, "cpu")
-	for _, often := range []int{2_000, 10_000} {
-		for _, keys := range []int{1, 7} {
-			const n = 40_000
-			o := sized(n, 0.8, 0)
-			o.stretchBytes, o.Seed = smallStretch, 3
-			m, err := New[uint32, uint32](d, o)
-			must(t, err)
-			inStretches(m.core)
-			k, v := make([]uint32, n), make([]uint32, n)
-			for i := range k {
-				if k[i], v[i] = uint32(i)*2654435761, uint32(i); i < often*keys && i < n/2 {
-					k[i] = uint32(i % keys)
-				}
+	for _, c := range []struct {
+		often, keys int
+		rangeRows   int64
+		built       bool
+	}{
+		{2_000, 1, 0, true}, {2_000, 7, 0, true}, {10_000, 1, 0, false}, {10_000, 7, 0, true},
+		{2_000, 1, 8_000, true}, {2_000, 7, 8_000, false}, {10_000, 1, 8_000, false},
+	} {
+		const n = 40_000
+		o := sized(n, 0.8, 0)
+		o.stretchBytes, o.Seed = smallStretch, 3
+		m, err := New[uint32, uint32](d, o)
+		must(t, err)
+		inStretches(m.core)
+		m.core.stretch.rangeRows = c.rangeRows
+		k, v := make([]uint32, n), make([]uint32, n)
+		for i := range k {
+			if k[i], v[i] = uint32(i)*2654435761, uint32(i); i < c.often*c.keys && i < n/2 {
+				k[i] = uint32(i % c.keys)
 			}
-			must(t, m.Build(k, v))
-			must(t, m.Check())
-			got, found := make([]uint32, n), make([]bool, n)
-			must(t, m.Find(k, got, found))
-			for i := range k {
-				if !found[i] || k[got[i]] != k[i] {
-					t.Fatalf("key %#x: %d, %t", k[i], got[i], found[i])
-				}
-			}
-			t.Logf("%d keys %d times: %d built by stretches, %d left over", keys, often, m.core.stretch.built, m.core.stretch.left)
-			must(t, m.Close())
 		}
+		must(t, m.Build(k, v))
+		must(t, m.Check())
+		got, found := make([]uint32, n), make([]bool, n)
+		must(t, m.Find(k, got, found))
+		for i := range k {
+			if !found[i] || k[got[i]] != k[i] {
+				t.Fatalf("key %#x: %d, %t", k[i], got[i], found[i])
+			}
+		}
+		t.Logf("%+v: %d built by stretches, in %d ranges, %d left over", c, m.core.stretch.built, m.core.stretch.ranges, m.core.stretch.left)
+		if c.built != (m.core.stretch.built > 0) {
+			t.Errorf("%+v: built stretch by stretch: %t", c, !c.built)
+		}
+		must(t, m.Close())
 	}
 }
 
-// Hash functions that are no good, under which cells or stretches have far too many pairs.
+// Hash functions that are no good, under which cells or stretches have far too many pairs, or all pairs would be in one range.
 func TestStretchesOfPoorHashes(t *testing.T) {
 	testenv.ByTurns(t)
 	d := open(t, "cpu")
@@ -232,6 +253,9 @@ func TestStretchesOfPoorHashes(t *testing.T) {
 			m, err := New[uint64, uint32](d, o)
 			must(t, err)
 			inStretches(m.core)
+			if shift > 0 {
+				m.core.stretch.rangeRows = n / 3
+			}
 			k, v := make([]uint64, n), make([]uint32, n)
 			for i := range k {
 				k[i], v[i] = uint64(i)<<(shift+32), uint32(i)
@@ -250,12 +274,9 @@ func TestStretchesOfPoorHashes(t *testing.T) {
 	}
 }
 
-// Where memory is short, a table is built as before, or by inserts.
+// Where memory is short, a table is built in ranges, and where it is very short, as before, or by inserts.
 func TestStretchesInLittleMemory(t *testing.T) {
-	for _, c := range []struct {
-		bytes int64
-		built bool
-	}{{2 << 20, true}, {1 << 20, false}, {900 << 10, false}} {
+	for _, c := range []struct{ bytes, ranges int64 }{{2 << 20, 1}, {1400 << 10, 2}, {1100 << 10, 8}, {1 << 20, 0}, {900 << 10, 0}} {
 		d := open(t, "cpu", device.WithMemory(c.bytes))
 		const n = 40_000
 		o := sized(n, 0.6, 0)
@@ -274,8 +295,11 @@ func TestStretchesInLittleMemory(t *testing.T) {
 		}
 		s, err := m.Stats()
 		must(t, err)
-		if built := m.core.stretch.built > 0; built != c.built || s.ScratchBytes > 256<<10 {
-			t.Errorf("with %d bytes: built stretch by stretch: %t, %d bytes of scratch memory", c.bytes, built, s.ScratchBytes)
+		if m.core.stretch.ranges != c.ranges || m.core.stretch.built != min(c.ranges, 1) || s.ScratchBytes > 256<<10 {
+			t.Errorf("with %d bytes: built in %d ranges, want %d; %d bytes of scratch memory", c.bytes, m.core.stretch.ranges, c.ranges, s.ScratchBytes)
+		}
+		if free, _, err := d.Memory(); err != nil || free < c.bytes-s.Bytes-s.ScratchBytes-64<<10 {
+			t.Errorf("with %d bytes: %d are free, and the table has %d, %v", c.bytes, free, s.Bytes, err)
 		}
 		must(t, m.Close())
 	}
@@ -289,6 +313,7 @@ func TestStretchesRefuse(t *testing.T) {
 		m, err := New[uint32, uint32](d, o)
 		must(t, err)
 		inStretches(m.core)
+		m.core.stretch.rangeRows = int64(seed+1) % 2 * 8_000
 		n := int(m.core.maxBuckets())*m.core.cfg.bucket - 100 - 1000*int(seed)
 		k := make([]uint32, n)
 		for i := range k {
@@ -351,7 +376,7 @@ func TestStretchesLeaveFew(t *testing.T) {
 	}
 }
 
-// 100 million pairs on a GPU, or one million on the CPU, stretch by stretch and as a whole; then look-ups, half of which hit.
+// 100 million pairs on a GPU, or one million on the CPU, stretch by stretch, by ranges of stretches, and as a whole; then look-ups, half of which hit.
 func BenchmarkBuild(b *testing.B) {
 	for _, name := range []string{"cpu", "cuda:0"} {
 		d, err := device.Open(name)
@@ -433,6 +458,18 @@ func benchmarkBuild[K uint32 | uint64](b *testing.B, d *device.Device, n int, lo
 			rate(b, build)
 			b.ReportMetric(float64(m.core.stretch.left), "left")
 		})
+		for _, ranges := range []int64{2, 10, 64} {
+			if !stretches {
+				continue
+			}
+			b.Run(fmt.Sprintf("build/ranges=%d", ranges), func(b *testing.B) {
+				m.core.stretch.rangeRows = int64(n)/ranges + 1
+				rate(b, build)
+				b.ReportMetric(float64(m.core.stretch.ranges), "ranges")
+				b.ReportMetric(float64(m.core.stretch.left), "left")
+			})
+			m.core.stretch.rangeRows = 0
+		}
 		if stretches {
 			b.Run("order", func(b *testing.B) { // alone
 				c := m.core
@@ -443,7 +480,7 @@ func benchmarkBuild[K uint32 | uint64](b *testing.B, d *device.Device, n int, lo
 				fine, _ := c.stretch.rule.Fine(frame.Regions{PieceRows: in.N, PowerOfTwo: true}, in.N, c.slots(), int64(c.t.Stretches), in.N)
 				rate(b, func() float64 {
 					return timed(func() error {
-						_, err := c.byStretches(st, x, in, fine, func(frame.Ordered, device.Slice[uint64], frame.Rows) error { return nil })
+						_, err := c.byStretches(st, x, in, fine, func(frame.PartRange) error { return nil })
 						return err
 					})
 				})

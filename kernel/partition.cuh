@@ -20,6 +20,9 @@
 // up the fewer: then nothing is counted twice.
 // After them partition_group, of WARPMAP_PARTITION_GROUP, brings rows with equal keys beside one another.
 //
+// Where not all rows fit memory in order, partition_scatter_some, of WARPMAP_PARTITION_SOME, takes those of a range of parts out of all rows: part_of gives
+// a part less r.from, and rows for which that is r.parts or more are left out.
+//
 // Rows is frame::Partition. part_of(key) gives 0 … parts-1; the families know what it is.
 #pragma once
 #include "pairs.cuh"
@@ -81,6 +84,11 @@ template <int KEY, int WIDEST, u32 BLOCK = PARTITION_THREADS> struct PartitionTi
 #pragma unroll
             for (int i = 0; i < EACH; i++) x[i] = row(i) < rows ? from[row(i)] : T{};
         }
+    }
+    // load_if reads those rows alone for which wanted(i); the others are 0.
+    template <class T, class Wanted> __device__ __forceinline__ void load_if(u64 column, T (&x)[EACH], Wanted wanted) const {
+#pragma unroll
+        for (int i = 0; i < EACH; i++) x[i] = wanted(i) ? at<T>(column)[first + row(i)] : T{};
     }
 };
 
@@ -179,13 +187,16 @@ template <class Tile, int KEY, int VALUE> struct PartitionShared {
         block_sync();
     }
     static constexpr bool PAIRS = KEY == VALUE && (KEY == 4 || KEY == 8); // may lie in both columns' memory
-    template <class T> static __device__ __forceinline__ void put(u128* column, const T (&x)[Tile::EACH], const u32 (&place)[Tile::EACH]) {
+    // SOME: rows that have no place are left out.
+    static constexpr u32 NO_PLACE = ~0u;
+    template <bool SOME, class T> static __device__ __forceinline__ void put(u128* column, const T (&x)[Tile::EACH], const u32 (&place)[Tile::EACH]) {
 #pragma unroll
-        for (int i = 0; i < Tile::EACH; i++) ((T*)column)[place[i]] = x[i];
+        for (int i = 0; i < Tile::EACH; i++)
+            if (!SOME || place[i] != NO_PLACE) ((T*)column)[place[i]] = x[i];
     }
     // place says where the tile's rows of each part begin, in the tile and in the output, in which room for them is taken with one atomic operation. A
     // thread has a part, or several; each warp adds up the parts before its own by itself.
-    __device__ __forceinline__ void place(u32 parts, u32 rows, u64 first, u64* cursors) {
+    __device__ __forceinline__ void place(u32 parts, u64 first, u64* cursors) {
         tile<32> warp;
         for (u32 from = thread_index() / 32 * 32; from < parts; from += Tile::THREADS) {
             u32 part = from + (u32)warp.rank(), n = part < parts ? count[part] : 0, before = 0, all;
@@ -199,10 +210,10 @@ template <class Tile, int KEY, int VALUE> struct PartitionShared {
             before += warp.scan(n, all);
             if (part >= parts) continue;
             start[part] = before;
+            if (part + 1 == parts) start[parts] = before + n; // all rows that are of a part
             if (!cursors) base[part] = (u32)first;
             else if (n) base[part] = (u32)room - before;
         }
-        if (thread_index() == 0) start[parts] = rows;
     }
 };
 
@@ -235,6 +246,11 @@ template <class Tile, bool ALL> struct PartitionOut {
         }
     }
 };
+
+// Others are rows of a tile that are of none of the parts in hand. A few have their place behind all others. Many have none: of them the key alone is read,
+// and the tile has two columns, and neither pairs nor positions.
+enum PartitionOthers { NO_OTHERS, FEW_OTHERS, MANY_OTHERS };
+
 // A thread writes rows of the tile out, in order, that are THREADS apart. ALL: each of them is there. Positions take the place of the values.
 template <bool ALL, class K, class V, class I, class Tile, class Shared, class Rows>
 __device__ __forceinline__ void partition_write(Shared& shared, const Rows& r, const Tile& tile, u32 rows, const u32 (&place)[Tile::EACH]) {
@@ -255,18 +271,19 @@ __device__ __forceinline__ void partition_write(Shared& shared, const Rows& r, c
 #pragma unroll
         for (int i = 0; i < Tile::EACH; i++) position[i] = (I)(r.first + tile.first + Tile::row(i));
     block_sync();
-    shared.put(shared.values, position, place);
+    shared.template put<false>(shared.values, position, place);
     block_sync();
     PartitionOut<Tile, ALL>::write(shared.values, rows, to, at<I>(r.out_positions));
 }
 
-// partition_tile brings those rows of a tile in order whose part is below `parts`, and writes them out; part_of gives `parts` for
-// others, of which there are none but with OTHERS. Without cursors they stay where the tile is. I is the type of positions, u32 or u64.
+// partition_tile brings those rows of a tile in order whose part is below `parts`, and writes them out; part_of gives `parts`, or of many others
+// more, for others. Without cursors they stay where the tile is. I is the type of positions, u32 or u64.
 // The rows' values come with their keys where they are pairs. ahead() is called when k and v are no longer needed, so that others can be asked for.
-template <bool OTHERS, class I, class V, class K, class Shared, class Rows, class Tile, class Part, class Ahead>
+template <PartitionOthers OTHERS, class I, class V, class K, class Shared, class Rows, class Tile, class Part, class Ahead>
 __device__ __forceinline__ void partition_tile(Shared& shared, const Rows& r, const Tile& tile, K (&k)[Tile::EACH], V (&v)[Tile::EACH], u32 parts,
                                                u64* cursors, Part part_of, Ahead ahead) {
     constexpr int EACH = Tile::EACH;
+    constexpr bool SOME = OTHERS == MANY_OTHERS;
     u32 place[EACH]; // the part, and above it the rank among the tile's rows of that part; then the place in the tile
     if (tile.rows == Tile::ROWS) {
 #pragma unroll
@@ -276,32 +293,43 @@ __device__ __forceinline__ void partition_tile(Shared& shared, const Rows& r, co
         for (int i = 0; i < EACH; i++) place[i] = Tile::row(i) < tile.rows ? part_of(k[i]) : parts;
     }
 #pragma unroll
-    for (int i = 0; i < EACH; i++) place[i] |= add(&shared.count[place[i]], 1u) << 16;
-    if (r.values && !(PairedRow<K, V>::IS && r.paired & PAIRED_IN)) tile.load(r.values, v);
+    for (int i = 0; i < EACH; i++) {
+        if (SOME && place[i] >= parts) place[i] = Shared::NO_PLACE;
+        else place[i] |= add(&shared.count[place[i]], 1u) << 16;
+    }
+    if constexpr (SOME) {
+        if (r.values) tile.load_if(r.values, v, [&](int i) { return place[i] != Shared::NO_PLACE; });
+    } else if (r.values && !(PairedRow<K, V>::IS && r.paired & PAIRED_IN)) tile.load(r.values, v);
     block_sync();
 
-    u32 rows = OTHERS ? Tile::ROWS - shared.count[parts] : tile.rows; // those that are not there are others
-    shared.place(parts, rows, tile.first, cursors);
+    shared.place(parts, tile.first, cursors);
     block_sync();
+    u32 rows = OTHERS == NO_OTHERS ? tile.rows : shared.start[parts];
 
     for (u32 i = thread_index(); i <= parts; i += Tile::THREADS) shared.count[i] = 0;
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
+        if (SOME && place[i] == Shared::NO_PLACE) continue;
         u32 part = place[i] & 0xffff;
         place[i] = shared.start[part] + (place[i] >> 16);
         shared.to[place[i]] = shared.base[part] + place[i]; // of others it is not asked for
     }
-    if (Shared::PAIRS && PairedRow<K, V>::IS && r.values) {
+    if (!SOME && Shared::PAIRS && PairedRow<K, V>::IS && r.values) {
 #pragma unroll
         for (int i = 0; i < EACH; i++) ((typename PairedRow<K, V>::word*)shared.keys)[place[i]] = PairedRow<K, V>::of(k[i], v[i]);
     } else {
-        shared.put(shared.keys, k, place);
-        if (r.values) shared.put(shared.values, v, place);
+        shared.template put<SOME>(shared.keys, k, place);
+        if (r.values) shared.template put<SOME>(shared.values, v, place);
     }
     ahead();
     block_sync();
 
-    if (rows == Tile::ROWS) partition_write<true, K, V, I>(shared, r, tile, rows, place);
+    if constexpr (SOME) {
+        for (u32 i = thread_index(); i < rows; i += Tile::THREADS) {
+            at<K>(r.out_keys)[shared.to[i]] = ((const K*)shared.keys)[i];
+            if (r.values) at<V>(r.out_values)[shared.to[i]] = ((const V*)shared.values)[i];
+        }
+    } else if (rows == Tile::ROWS) partition_write<true, K, V, I>(shared, r, tile, rows, place);
     else partition_write<false, K, V, I>(shared, r, tile, rows, place);
     // The next tile meets at block_sync before it changes what is still read here.
 }
@@ -322,7 +350,7 @@ template <class K, class V, class I = u32> struct PartitionColumns {
 };
 
 // The keys of a block's next tile are asked for before this one is written out.
-template <class K, class V, class I, class Rows, class Part>
+template <PartitionOthers OTHERS, class K, class V, class I, class Rows, class Part>
 __device__ __forceinline__ void partition_scatter(const Rows& r, Part part_of) {
     typedef PartitionColumns<K, V, I> Columns;
     typedef typename Columns::Tile Tile;
@@ -334,7 +362,7 @@ __device__ __forceinline__ void partition_scatter(const Rows& r, Part part_of) {
     if (first < r.n) Tile(first, r.n).load(r.keys, k);
     for (; first < r.n; first = next) {
         next = first + grid_blocks() * Tile::ROWS;
-        partition_tile<false, I>(shared, r, Tile(first, r.n), k, v, (u32)r.parts, at<u64>(r.cursors), part_of, [&] {
+        partition_tile<OTHERS, I>(shared, r, Tile(first, r.n), k, v, (u32)r.parts, at<u64>(r.cursors), part_of, [&] {
             if (next < r.n) Tile(next, r.n).load(r.keys, k);
         });
     }
@@ -403,7 +431,7 @@ template <class K, class V, class Rows, class Part> __device__ __forceinline__ v
         while (w.base < w.end) {
             u32 parts = w.parts(), base = w.base;
             w.base += parts;
-            partition_tile<true, u32>(shared, r, Tile(first, r.n), k, v, parts, at<u64>(r.cursors) + base, [&](K key) {
+            partition_tile<FEW_OTHERS, u32>(shared, r, Tile(first, r.n), k, v, parts, at<u64>(r.cursors) + base, [&](K key) {
                 u32 part = part_of(key) - base;
                 return part < parts ? part : parts;
             }, [&] {
@@ -445,7 +473,7 @@ template <class K, class V, class Rows, class Place> __device__ __forceinline__ 
             V v[Tile::EACH];
             tile.load(r.keys, k);
             u64 base = part_of(at<K>(r.keys)[first]), parts = part_of(at<K>(r.keys)[to - 1]) - base + 1, each = WARPMAP_MAX_PARTS / parts;
-            partition_tile<false, u32>(shared, r, tile, k, v, WARPMAP_MAX_PARTS, (u64*)nullptr, [&](K key) {
+            partition_tile<NO_OTHERS, u32>(shared, r, tile, k, v, WARPMAP_MAX_PARTS, (u64*)nullptr, [&](K key) {
                 return (u32)(each ? place_of(key, r.parts * each) - base * each : (part_of(key) - base) * WARPMAP_MAX_PARTS / parts);
             }, [] {});
             block_sync();
@@ -457,7 +485,10 @@ template <class K, class V, class Rows, class Place> __device__ __forceinline__ 
 #define WARPMAP_PARTITION(P, K, V, I, part_of)                                                                                              \
     WARPMAP_KERNEL_WIDE(partition_count, P, PARTITION_COUNT_THREADS, PartitionCounts) { partition_count<K>(p.rows, part_of(p)); }           \
     WARPMAP_KERNEL(partition_scan, P) { partition_scan(p.rows); }                                                                           \
-    WARPMAP_KERNEL_WIDE(partition_scatter, P, PARTITION_THREADS, PartitionColumns<K, V, I>::Shared) { partition_scatter<K, V, I>(p.rows, part_of(p)); }
+    WARPMAP_KERNEL_WIDE(partition_scatter, P, PARTITION_THREADS, PartitionColumns<K, V, I>::Shared) { partition_scatter<NO_OTHERS, K, V, I>(p.rows, part_of(p)); }
+
+#define WARPMAP_PARTITION_SOME(P, K, V, part_of)                                                                                                  \
+    WARPMAP_KERNEL_WIDE(partition_scatter_some, P, PARTITION_THREADS, PartitionColumns<K, V>::Shared) { partition_scatter<MANY_OTHERS, K, V, u32>(p.rows, part_of(p)); }
 
 #define WARPMAP_PARTITION_WITHIN(P, K, V, part_of)                                                                                               \
     WARPMAP_KERNEL(partition_sum, P) { partition_sum(p.rows); }                                                                                  \

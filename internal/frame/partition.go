@@ -24,6 +24,7 @@ type Partition struct {
 	Within, Larger uint64
 	Cursors        uint64 // u64, one a part: its rows; then where it begins; then where its next row goes
 	Starts         uint64 // u64, Parts+1: where each part begins in the output, and N
+	From           uint64 // the part that has number 0 here: a kernel that takes rows of a range of parts leaves out those before it, and from From+Parts on
 	Paired         uint64 // pairedIn: the rows that come are pairs (kernel/pairs.cuh), at Keys; pairedOut: those that go, at OutKeys
 }
 
@@ -107,6 +108,20 @@ func within(m *device.Module, params reflect.Type) (w Within, err error) {
 // Ahead begins to compile the kernels: see device.AnyKernel.Ahead.
 func (w Within) Ahead() error { return device.Ahead(w.count, w.scatter, w.sum) }
 
+// Ranges launches the kernels that bring the rows of some of the larger parts in order, out of all rows.
+type Ranges struct {
+	Within
+	some device.AnyKernel
+}
+
+// NewRanges finds the kernels of NewWithin and WARPMAP_PARTITION_SOME, which take a P, in a module. They subtract From from the part of a key.
+func NewRanges[P any](m *device.Module) (r Ranges, err error) {
+	params := reflect.TypeFor[P]()
+	r.Within, err = within(m, params)
+	err = errors.Join(err, bind(m, params, named{"partition_scatter_some", &r.some}))
+	return r, err
+}
+
 // Grouper launches the kernels that bring rows with equal keys beside one another.
 type Grouper struct {
 	Within
@@ -153,20 +168,25 @@ func (k Partitioner) run(st *device.Stream, counters device.Slice[uint64], rows 
 	if err := device.Ahead(count, k.scan, scatter); err != nil {
 		return err
 	}
+	return InTurn(
+		func() error { return k.countOnly(st, count, counters, rows, params) },
+		func() error { return k.scatterOnly(st, scatter, counters, rows, params) },
+	)
+}
+
+// countOnly queues what a partition begins with: to say where its parts begin.
+func (k Partitioner) countOnly(st *device.Stream, count device.AnyKernel, counters device.Slice[uint64], rows Partition, params func(rows Partition) any) error {
 	rows.Cursors = counters.Addr()
 	rows.Starts = rows.Cursors + 8*rows.Parts
-	if err := counters.Slice(0, int(rows.Parts)).Fill(st, 0); err != nil {
-		return err
-	}
 	larger := int64(1)
 	if rows.Larger != 0 {
 		larger = int64(rows.Parts / rows.Within)
 	}
 	p := params(rows)
 	return InTurn(
+		func() error { return counters.Slice(0, int(rows.Parts)).Fill(st, 0) },
 		func() error { return count.Launch(st, k.grid(rows, count), p) },
 		func() error { return k.scan.Launch(st, device.Grid{Blocks: larger, Threads: Threads}, p) },
-		func() error { return scatter.Launch(st, k.grid(rows, scatter), p) },
 	)
 }
 

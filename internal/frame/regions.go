@@ -191,24 +191,7 @@ const unevenShare = 2
 // than others, as keys that come again and again make. In the second pass, Params of x is asked with rows that have
 // Within. InFineOrder waits for the stream once a piece. The caller is in Writing.
 func (k Partitioner) InFineOrder(f *Frame, st *device.Stream, w Within, x Placement, b Rows, regions, within int64, insert func(o Ordered, starts device.Slice[uint64], spare Rows) error) (taken int64, err error) {
-	columns := [6]int64{int64(x.KeyBytes), int64(x.ValueBytes), int64(x.KeyBytes), int64(x.ValueBytes)}
-	if x.Positions {
-		columns[4], columns[5] = 4, 4
-	}
-	words := [2]int{PartitionWords(int(regions)), PartitionWords(int(regions * within))}
-	place := func(piece int64) (at [6]uint64, end int64) {
-		end = Align(8*int64(words[0])) + Align(8*int64(words[1]))
-		for i, bytes := range columns {
-			at[i] = uint64(end)
-			end += Align(piece * bytes)
-		}
-		return at, end
-	}
-	rowBytes := 2 * (columns[0] + columns[1] + columns[4])
-	piece, mem, ok := f.reserveOrdered(x.Regions, b.N, regions*within, x.Regions.PieceRows, rowBytes, func(piece int64) int64 {
-		_, end := place(piece)
-		return end
-	})
+	piece, mem, ok := f.reserveFine(x, b.N, regions, within, 0, 0)
 	if !ok {
 		return 0, nil
 	}
@@ -218,12 +201,7 @@ func (k Partitioner) InFineOrder(f *Frame, st *device.Stream, w Within, x Placem
 			return 0, nil
 		}
 	}
-	at, _ := place(piece)
-	for i := range at {
-		at[i] += mem.Mem.Addr()
-	}
-	large := device.View[uint64](mem.Mem, 0, words[0])
-	small := device.View[uint64](mem.Mem, int(Align(8*int64(words[0]))), words[1])
+	at, large, small := mem.at, mem.large, mem.small
 	for ; taken < b.N; taken += min(piece, b.N-taken) {
 		part := b.Part(Part{First: uint64(taken), N: uint64(min(piece, b.N-taken))}, x.KeyBytes, x.ValueBytes)
 		first := Partition{Keys: part.Keys, Values: part.Values, N: uint64(part.N), OutKeys: at[0], OutValues: at[1], Parts: uint64(regions)}
@@ -239,26 +217,154 @@ func (k Partitioner) InFineOrder(f *Frame, st *device.Stream, w Within, x Placem
 			first.OutPositions, second.Positions, second.OutPositions = at[4], at[4], at[5]
 			o.Positions, o.Spare, o.Rows.Flags = at[5], at[4], part.Flags
 		}
-		even := func() (bool, error) {
-			starts, err := large.Slice(int(regions), words[0]).Host(st)
-			if err != nil {
-				return false, err
-			}
-			for i := range regions {
-				if starts[i+1]-starts[i] > uint64(unevenShare*part.N/regions+x.Regions.MinRows/regions) {
-					return false, nil
-				}
-			}
-			return true, nil
+		asked := func() (bool, error) {
+			starts, err := mem.starts(st)
+			return err == nil && even(starts, x.mostOf(part.N, regions)), err
 		}
-		if done, err := k.inTwoPasses(st, w, large, small, first, second, x.Params, even); !done || err != nil {
+		if done, err := k.inTwoPasses(st, w, large, small, first, second, x.Params, asked); !done || err != nil {
 			return taken, err
 		}
-		if err := insert(o, small.Slice(int(second.Parts), words[1]), Rows{Keys: at[0], Values: at[1], N: part.N}); err != nil {
+		if err := insert(o, small.Slice(int(second.Parts), small.Len()), Rows{Keys: at[0], Values: at[1], N: part.N}); err != nil {
 			return taken, err
 		}
 	}
 	return b.N, nil
+}
+
+// fineMemory is where rows come in the order of small parts.
+type fineMemory struct {
+	Lease
+	at           [6]uint64            // keys and values in the order of the larger parts, and of the small ones; positions of both
+	large, small device.Slice[uint64] // counters of both
+}
+
+// reserveFine is reserveOrdered for small parts. The columns of the first pass, and of the second, have so many rows more than a piece.
+func (f *Frame) reserveFine(x Placement, n, regions, within, first, second int64) (piece int64, mem fineMemory, ok bool) {
+	columns := [6]int64{int64(x.KeyBytes), int64(x.ValueBytes), int64(x.KeyBytes), int64(x.ValueBytes)}
+	if x.Positions {
+		columns[4], columns[5] = 4, 4
+	}
+	more := [6]int64{first, first, second, second, first, second}
+	words := [2]int{PartitionWords(int(regions)), PartitionWords(int(regions * within))}
+	place := func(piece int64) (at [6]uint64, end int64) {
+		end = Align(8*int64(words[0])) + Align(8*int64(words[1]))
+		for i, bytes := range columns {
+			at[i] = uint64(end)
+			end += Align((piece + more[i]) * bytes)
+		}
+		return at, end
+	}
+	rowBytes := 2 * (columns[0] + columns[1] + columns[4])
+	piece, mem.Lease, ok = f.reserveOrdered(x.Regions, n, regions*within, x.Regions.PieceRows, rowBytes, func(piece int64) int64 {
+		_, end := place(piece)
+		return end
+	})
+	if !ok {
+		return 0, mem, false
+	}
+	mem.at, _ = place(piece)
+	for i := range mem.at {
+		mem.at[i] += mem.Mem.Addr()
+	}
+	mem.large = device.View[uint64](mem.Mem, 0, words[0])
+	mem.small = device.View[uint64](mem.Mem, int(Align(8*int64(words[0]))), words[1])
+	return piece, mem, true
+}
+
+// starts waits for the stream, and tells where the larger parts begin, and how many rows there are.
+func (m *fineMemory) starts(st *device.Stream) ([]uint64, error) {
+	return m.large.Slice(m.large.Len()/2, m.large.Len()).Host(st)
+}
+
+// mostOf is how many rows one of the larger parts may have, of n in all.
+func (x *Placement) mostOf(n, regions int64) int64 {
+	return unevenShare*n/regions + x.Regions.MinRows/regions
+}
+
+// even tells whether no part has more rows than that.
+func even(starts []uint64, most int64) bool {
+	for i := range starts[1:] {
+		if starts[i+1]-starts[i] > uint64(most) {
+			return false
+		}
+	}
+	return true
+}
+
+// PartRange is the rows of some of the small parts, in their order.
+type PartRange struct {
+	Ordered
+	Starts       device.Slice[uint64] // where each part begins, one more than there are parts
+	First, Parts int64                // of the small parts
+	Last         bool                 // no other range comes behind
+	Spare        Rows                 // columns that so many rows may be written to; those of InRanges stay for the ranges behind
+}
+
+// spareShare: one row in so many has a place in the Spare of a PartRange.
+const spareShare = 16
+
+// InRanges is InFineOrder for a table that wants all rows of a part at once, where the batch does not fit memory in order: range by range, it takes
+// the rows of some of the larger parts out of all rows. It calls insert for each range, in their order, and waits for the stream once before each. done is
+// false if memory is short for mostRanges ranges, or if a part has many more rows than others: then nothing was inserted. Positions are not told.
+// Cost: all keys are read once, and once a range; values mostly where rows are taken; then as in InFineOrder.
+func (k Partitioner) InRanges(f *Frame, st *device.Stream, w Ranges, x Placement, b Rows, regions, within int64, insert func(PartRange) error) (done bool, err error) {
+	rule := *x.Regions
+	rule.RegionRows = b.N / (mostRanges * regions * within)
+	x.Regions = &rule
+	most, spare := x.mostOf(b.N, regions), b.N/spareShare+1
+	piece, mem, ok := f.reserveFine(x, b.N, regions, within, most+spare, most)
+	if !ok {
+		return false, nil
+	}
+	defer mem.Done()
+	if err := device.Ahead(k.count, k.scan, w.some, w.count, w.scatter); err != nil {
+		return false, err
+	}
+	all := Partition{Keys: b.Keys, Values: b.Values, N: uint64(b.N), OutKeys: mem.at[0], OutValues: mem.at[1], Parts: uint64(regions)}
+	if err := k.countOnly(st, k.count, mem.large, all, x.Params); err != nil {
+		return false, err
+	}
+	starts, err := mem.starts(st)
+	if err != nil || !even(starts, most) {
+		return false, err
+	}
+	for first, last := int64(0), int64(0); first < regions; first = last {
+		last++
+		for last < regions && starts[last]-starts[first] < uint64(piece) {
+			last++ // more than a piece by less than a part
+		}
+		some, parts := all, last-first
+		some.From, some.Parts = uint64(first), uint64(parts)
+		fine := Partition{
+			Keys: some.OutKeys, N: starts[last] - starts[first], OutKeys: mem.at[2], OutValues: mem.at[3], Parts: some.Parts * uint64(within), Within: uint64(within),
+			From: some.From * uint64(within), Larger: mem.large.Addr() + 8*some.Parts,
+		}
+		if b.Values != 0 {
+			fine.Values = some.OutValues
+		}
+		begin := make([]uint64, 2*parts+1) // cursors, and starts
+		for i := range parts {
+			begin[i] = starts[first+i] - starts[first]
+		}
+		copy(begin[parts:], begin[:parts])
+		begin[2*parts] = fine.N
+		small := mem.small.Slice(0, PartitionWords(int(fine.Parts)))
+		if err := InTurn(
+			func() error { return mem.large.Write(st, begin) },
+			func() error { return k.scatterOnly(st, w.some, mem.large, some, x.Params) },
+			func() error { return k.RunWithin(st, w.Within, small, fine, x.Params) },
+			func() error {
+				return insert(PartRange{
+					Ordered: Ordered{Rows: Rows{Keys: fine.OutKeys, Values: fine.OutValues, N: int64(fine.N)}}, Starts: small.Slice(int(fine.Parts), small.Len()),
+					First: first * within, Parts: int64(fine.Parts), Last: last == regions,
+					Spare: Rows{Keys: mem.at[0] + uint64((piece+most)*int64(x.KeyBytes)), Values: mem.at[1] + uint64((piece+most)*int64(x.ValueBytes)), N: spare},
+				})
+			},
+		); err != nil {
+			return true, err
+		}
+	}
+	return true, nil
 }
 
 // inTwoPasses brings rows in the order of the parts of first, and then of those of second, within them. large and small are the counters of both. even, if

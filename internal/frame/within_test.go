@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
@@ -26,10 +27,11 @@ func withinProgram(bits int) *device.Program {
 typedef frame_test::withinParams P;
 typedef u%d key;
 __device__ __forceinline__ auto part_of(const P& p) {
-    return [&p](key k) { return (u32)(((u64)k * p.factor >> 32) %% p.total / p.each); };
+    return [&p](key k) { return (u32)(((u64)k * p.factor >> 32) %% p.total / p.each) - (u32)p.rows.from; };
 }
 WARPMAP_PARTITION(P, key, key, u32, part_of)
 WARPMAP_PARTITION_WITHIN(P, key, key, part_of)
+WARPMAP_PARTITION_SOME(P, key, key, part_of)
 `, bits)}},
 		Defines: frame.PartitionDefines(),
 		Layouts: []any{withinParams{}},
@@ -155,6 +157,144 @@ func TestPartitionWithin(t *testing.T) {
 	must(t, err)
 	for seed := range uint64(4) {
 		inTwoPasses[uint32](t, d, m, rand.New(rand.NewPCG(seed, 2)), 5000, 32, 16)
+	}
+}
+
+// inRanges brings n rows in the order of regions·within parts, about pieceRows at a time, and compares them with the input. It gives the number of ranges;
+// 0 if there was none, because the parts are uneven, or memory is short.
+func inRanges[K uint32 | uint64](t *testing.T, d *device.Device, m *device.Module, rng *rand.Rand, n, regions, within, pieceRows int64, same, values bool) (ranges int64) {
+	t.Helper()
+	k, err := frame.NewPartitioner[withinParams](d, m)
+	must(t, err)
+	w, err := frame.NewRanges[withinParams](m)
+	must(t, err)
+	var f frame.Frame
+	must(t, f.Open("ranges", d, func() error { return nil }, f.Spare))
+	defer f.Close()
+	columns, left := [2][]K{make([]K, n), make([]K, n)}, map[[2]K]int{}
+	for i := range n {
+		if columns[0][i] = K(rng.Uint64()); same {
+			columns[0][i] = 9
+		}
+		if values {
+			columns[1][i] = K(i)
+		}
+		left[[2]K{columns[0][i], columns[1][i]}]++
+	}
+	keys, err := device.From(d, columns[0])
+	must(t, err)
+	defer keys.Free()
+	in := frame.Rows{Keys: keys.Addr(), N: n}
+	if values {
+		v, err := device.From(d, columns[1])
+		must(t, err)
+		defer v.Free()
+		in.Values = v.Addr()
+	}
+	parts := regions * within
+	p := withinParams{Factor: rng.Uint64() | 1, Total: uint64(parts)}
+	bytes := len(fmt.Sprintf("%b", ^K(0))) / 8
+	x := frame.Placement{Regions: &frame.Regions{MinRows: 4 * n, PieceRows: pieceRows, MemoryShare: 1}, KeyBytes: bytes, ValueBytes: bytes, Params: func(rows frame.Partition) any {
+		if p.Rows, p.Each = rows, 1; rows.Within == 0 {
+			p.Each = uint64(within)
+		}
+		return &p
+	}}
+	if same {
+		x.Regions.MinRows = 1
+	}
+	next, rows := int64(0), int64(0)
+	host := func(addr uint64, n int64) []K {
+		s, err := device.Wrap[K](d, addr, int(n))
+		must(t, err)
+		defer s.Free()
+		x, err := s.Host(nil)
+		must(t, err)
+		return x
+	}
+	var spare []K // what is written there stays
+	must(t, f.Writing(nil, func(st *device.Stream) error {
+		done, err := k.InRanges(&f, st, w, x, in, regions, within, func(r frame.PartRange) error {
+			got, gotValues := host(r.Rows.Keys, r.Rows.N), make([]K, r.Rows.N)
+			if values {
+				gotValues = host(r.Rows.Values, r.Rows.N)
+			}
+			starts, err := r.Starts.Host(st)
+			must(t, err)
+			if r.First != next || r.Parts%within != 0 || int64(len(starts)) != r.Parts+1 || starts[0] != 0 || int64(starts[r.Parts]) != r.Rows.N || r.Last != (r.First+r.Parts == parts) {
+				t.Fatalf("%d parts from %d on, not from %d, last: %t; %d rows, of parts that begin at %d", r.Parts, r.First, next, r.Last, r.Rows.N, starts)
+			}
+			for q := range r.Parts {
+				for j := starts[q]; j < starts[q+1]; j++ {
+					if want := part(uint64(got[j]), p.Factor, uint64(parts)); want != uint64(r.First+q) {
+						t.Fatalf("row %d of the output is of part %d, its key %d of %d", j, r.First+q, got[j], want)
+					}
+					pair := [2]K{got[j], gotValues[j]}
+					if left[pair]--; left[pair] < 0 {
+						t.Fatalf("row %d of the output, %d, is not of the input, or once too often", j, pair)
+					}
+				}
+			}
+			for _, addr := range []uint64{r.Spare.Keys, r.Spare.Values} {
+				if x := host(addr, r.Spare.N); ranges > 0 && !slices.Equal(x, spare) {
+					t.Fatalf("range %d wrote to spare columns", ranges)
+				}
+				if spare == nil {
+					spare = make([]K, r.Spare.N)
+					for i := range spare {
+						spare[i] = K(i + 1)
+					}
+				}
+				s, err := device.Wrap[K](d, addr, len(spare))
+				must(t, err)
+				must(t, errors.Join(s.Write(st, spare), s.Free()))
+			}
+			next, rows, ranges = r.First+r.Parts, rows+r.Rows.N, ranges+1
+			return nil
+		})
+		if done != (ranges > 0) || done && (next != parts || rows != n) {
+			t.Errorf("done: %t, %d ranges with %d parts of %d, %d rows of %d", done, ranges, next, parts, rows, n)
+		}
+		return err
+	}))
+	return ranges
+}
+
+// Range by range, all rows come once, in the order of their parts.
+func TestInRanges(t *testing.T) {
+	for _, name := range []string{"cpu", "cuda:0"} {
+		t.Run(name, func(t *testing.T) {
+			d, err := device.Open(name)
+			testenv.Require(t, "cuda", err)
+			defer d.Close()
+			m4, err := d.Compile(withinProgram(32))
+			must(t, err)
+			m8, err := d.Compile(withinProgram(64))
+			must(t, err)
+			rng := rand.New(rand.NewPCG(rand.Uint64(), 1))
+			n := int64(30_000)
+			if d.Info().CUDA() && !testenv.Small() {
+				n *= 300
+			}
+			for i, x := range [][3]int64{{1, 16, 4}, {5, 3, n}, {100, 64, n / 2}, {100, 64, n / 7}, {frame.MaxParts, 1, n / 40}, {37, 2, 1}} {
+				ranges := inRanges[uint32](t, d, m4, rng, n, x[0], x[1], x[2], false, i > 0)
+				if want := min(x[0], (n-1)/x[2]+1); ranges == 0 || ranges > want || ranges < want-want/4 {
+					t.Errorf("%d parts of %d, %d rows of %d at once: %d ranges, want about %d", x[0], x[1], x[2], n, ranges, want)
+				}
+				inRanges[uint64](t, d, m8, rng, n+1, x[0], x[1], x[2], false, i < 5)
+			}
+			if ranges := inRanges[uint32](t, d, m4, rng, n, 100, 64, n/2, true, true); ranges > 0 {
+				t.Errorf("all rows are of one part, and came in %d ranges", ranges)
+			}
+		})
+	}
+	d, err := device.Open("cpu", device.WithStress(1))
+	must(t, err)
+	defer d.Close()
+	m, err := d.Compile(withinProgram(32))
+	must(t, err)
+	for seed := range uint64(4) {
+		inRanges[uint32](t, d, m, rand.New(rand.NewPCG(seed, 2)), 5000, 32, 16, 700, false, true)
 	}
 }
 
