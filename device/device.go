@@ -223,8 +223,9 @@ type Device struct {
 	leaving []leaving                // where the memory is bounded
 	handles map[*handle]struct{}     // open streams and events
 
-	modMu   sync.Mutex
-	modules map[string]*Module
+	modMu    sync.Mutex
+	modules  map[string]*Module
+	prepared map[string][]*prepared // by the program's name
 
 	carriedMu sync.Mutex
 	carried   map[reflect.Type]interface{ Close() } // see Carried
@@ -421,7 +422,7 @@ var openings atomic.Uint64
 
 func finish(b backend, cfg config, why string) (*Device, error) {
 	d := &Device{infos: b.info(), number: openings.Add(1), why: why, cfg: cfg, b: b, live: map[*allocation]struct{}{}, pinned: map[*allocation]struct{}{},
-		handles: map[*handle]struct{}{}, modules: map[string]*Module{}, carried: map[reflect.Type]interface{ Close() }{}}
+		handles: map[*handle]struct{}{}, modules: map[string]*Module{}, prepared: map[string][]*prepared{}, carried: map[reflect.Type]interface{ Close() }{}}
 	s, err := d.NewStream()
 	if err != nil {
 		b.close()
