@@ -222,6 +222,7 @@ type Device struct {
 	used    int64                    // bytes of device memory in live and in leaving
 	leaving []leaving                // where the memory is bounded
 	handles map[*handle]struct{}     // open streams and events
+	lines   lines                    // of small allocations of host memory
 
 	modMu    sync.Mutex
 	modules  map[string]*Module
@@ -570,6 +571,7 @@ func (d *Device) close() (err error) {
 	for a := range d.live {
 		a.freed.Store(true)
 		switch {
+		case a.line: // goes with the others, below
 		case a.host != nil:
 			d.b.freeHost(a.host)
 		case a.release != nil:
@@ -579,6 +581,7 @@ func (d *Device) close() (err error) {
 			d.b.free(a.addr)
 		}
 	}
+	d.lines.close(d.b)
 	for _, l := range d.leaving {
 		d.b.freeEvent(l.passed)
 	}
