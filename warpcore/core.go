@@ -1072,10 +1072,8 @@ func (c *core) rebuild(st *device.Stream, windows, side int64) error {
 		err = frame.InTurn(
 			func() error { return c.mem.Fill(st, 0xff) },
 			func() error { return c.moveSlots(st, &old) },
+			func() error { _, err := c.look(st); return err },
 		)
-	}
-	if err == nil {
-		_, err = c.look(st)
 	}
 	if failed := c.counters.Seen.Failed; err == nil && failed > 0 {
 		err = fmt.Errorf("warpcore: %d pairs found no slot in a larger table: this is a defect of warpmap", failed)

@@ -289,7 +289,7 @@ type partitionParams struct {
 // inverseBits: a window's number, and a stretch's neighbourhoods, are so small that the quotient is exact.
 const inverseBits = 38
 
-// stretchParams are the parameters of insert_stretch: Rows in the order of stretches, with Starts. grow_stretch has Old
+// stretchParams are the parameters of insert_stretch: Rows in the order of stretches, with Starts; Rows.N rows have room where Left tells of. grow_stretch has Old
 // and, of Rows, N, which says for how many pairs there is room where they go that are left over.
 type stretchParams struct {
 	Table                      Table
