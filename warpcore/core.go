@@ -1054,11 +1054,9 @@ func (c *core) growTo(st *device.Stream, pairs, windows, side int64) (why, err e
 	return nil, err
 }
 
-// rebuild moves all pairs to a new table of the given size; on an error the old one stands. It waits for the stream.
+// rebuild moves all pairs to a new table of the given size; on an error the old one stands. It waits for the stream. What the frame keeps for the next
+// batch, which made the table grow, it gives back only where memory is short: see frame.Make.
 func (c *core) rebuild(st *device.Stream, windows, side int64) error {
-	if err := c.frame.Spare(); err != nil { // the new table may need the memory more
-		return err
-	}
 	if _, err := c.look(st); err != nil {
 		return err
 	}
@@ -1126,6 +1124,9 @@ func (h *handle) Grow(n int) error {
 		}
 		if limit := c.opts.MaxBytes; limit > 0 && c.bytes(windows, side) > limit {
 			return c.frame.NoRoomFor(n, c.bytes(windows, side), limit)
+		}
+		if err := c.frame.Spare(); err != nil { // the next batch may be long in coming
+			return err
 		}
 		return c.rebuild(st, windows, side)
 	})

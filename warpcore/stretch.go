@@ -159,7 +159,7 @@ func (c *core) moveStretches(st *device.Stream, old *memory) (done bool, err err
 	room := min(live, live/leftRoom+c.stretch.leastLeft)
 	values := frame.Align(room * int64(c.cfg.keyBytes))
 	counts := values + frame.Align(room*int64(c.cfg.valueBytes))
-	mem, err := device.MakePooled[byte](c.frame.Device, int(counts)+4)
+	mem, err := frame.Make[byte](&c.frame, counts+4)
 	if err != nil {
 		return false, nil
 	}
