@@ -3,6 +3,7 @@ package device
 import (
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 )
 
@@ -71,5 +72,47 @@ func TestProgramsArePreparedOnce(t *testing.T) {
 	before := prepare(grows, together)
 	if n++; prepare(grows, together).key == before.key {
 		t.Error("a macro whose value changes has the old one")
+	}
+}
+
+// Goroutines that ask for one program at a time get one module and one kernel, beside others that take small pieces of pinned memory.
+func TestPreparedConcurrently(t *testing.T) {
+	d, err := Open("cpu", WithCache(t.TempDir()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	var wg sync.WaitGroup
+	kernels := make([]Kernel[preparedParams], 8)
+	for i := range kernels {
+		wg.Go(func() {
+			for range 20 {
+				h, err := MakeHost[uint64](d, 64)
+				if err == nil {
+					h.Slice()[0] = uint64(i)
+					err = h.Free()
+				}
+				if err != nil {
+					t.Error(err)
+				}
+				m, err := d.CompileApart(&Program{Name: "many", Files: []File{{"many.cu", "#include \"layout.h\"\n#include \"warpmap.cuh\"\n" +
+					"WARPMAP_KERNEL(nothing, device::preparedParams) {}\n"}}, Layouts: []any{preparedParams{}}})
+				if err == nil {
+					kernels[i], err = KernelOf[preparedParams](m, "nothing")
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for _, k := range kernels {
+		if k.k == nil || k.k.m != kernels[0].k.m {
+			t.Error("one program has several modules")
+		}
+	}
+	if len(d.prepared["many"]) != 1 || len(d.Live()) != 0 {
+		t.Errorf("one program is prepared %d times; %d pieces of memory are left", len(d.prepared["many"]), len(d.Live()))
 	}
 }

@@ -1125,10 +1125,7 @@ func (h *handle) Grow(n int) error {
 		if limit := c.opts.MaxBytes; limit > 0 && c.bytes(windows, side) > limit {
 			return c.frame.NoRoomFor(n, c.bytes(windows, side), limit)
 		}
-		if err := c.frame.Spare(); err != nil { // the next batch may be long in coming
-			return err
-		}
-		return c.rebuild(st, windows, side)
+		return errors.Join(c.rebuild(st, windows, side), c.frame.Spare()) // the next batch may be long in coming
 	})
 }
 

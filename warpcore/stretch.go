@@ -159,11 +159,12 @@ func (c *core) moveStretches(st *device.Stream, old *memory) (done bool, err err
 	room := min(live, live/leftRoom+c.stretch.leastLeft)
 	values := frame.Align(room * int64(c.cfg.keyBytes))
 	counts := values + frame.Align(room*int64(c.cfg.valueBytes))
-	mem, err := frame.Make[byte](&c.frame, counts+4)
+	lease, err := c.frame.LargeScratch(counts + 4)
 	if err != nil {
 		return false, nil
 	}
-	defer func() { err = errors.Join(err, c.frame.Free(mem)) }()
+	defer lease.Done()
+	mem := lease.Mem
 	left := mem.Slice(int(counts), int(counts)+4)
 	q := stretchParams{Table: c.t, Old: old.t.Main, Windows: uint64(windows), Empty: 1, Left: left.Addr()}
 	q.Rows.N, q.LeftKeys, q.LeftValues = uint64(room), mem.Addr(), mem.Addr()+uint64(values)
