@@ -5,8 +5,8 @@ import (
 	"unsafe"
 )
 
-// lineBytes is the most bytes of pinned memory that come from a device's lines, which it allocates so many bytes at a time: to pin memory takes the
-// driver a millisecond, and every table wants some for its counters.
+// Pieces of pinned memory of up to lineBytes come from linesBytes that the device has pinned at once: to pin memory takes the driver a millisecond, and
+// every table wants some for its counters.
 const lineBytes, linesBytes = 512, 64 << 10
 
 // lines are pieces of pinned memory of lineBytes each. The device gives them back when it closes.
