@@ -20,6 +20,7 @@ type allocation struct {
 	d      *Device
 	addr   uint64
 	host   unsafe.Pointer // nil for device memory
+	line   bool           // host is one of the device's lines
 	bytes  int64
 	pooled bool    // can be given back in the order of a stream
 	ranged *ranged // of a Range
@@ -171,6 +172,8 @@ func (a *allocation) free() error {
 		}
 		var err error
 		switch {
+		case a.line:
+			err = a.d.lines.give(a.d.b, a.host)
 		case a.host != nil:
 			err = a.d.b.freeHost(a.host)
 		case a.release != nil:

@@ -93,13 +93,12 @@ func (m *Module) single(kernel string) *single {
 // load gives the back end's module that has the kernel. Who comes while it is compiled waits.
 func (m *Module) load(kernel string) (uintptr, error) {
 	var p *single
-	var src *source
+	src := m.rare[kernel]
 	switch {
-	case m.rare[kernel] != nil:
-		src = m.rare[kernel]
+	case src != nil:
 		p = m.single(src.program) // all of the group
 	case m.src != nil:
-		p, src = m.single(kernel), m.src.only(kernel)
+		p = m.single(kernel)
 	default:
 		return m.h, nil
 	}
@@ -107,6 +106,9 @@ func (m *Module) load(kernel string) (uintptr, error) {
 	defer p.mu.Unlock()
 	if p.h != 0 {
 		return p.h, nil
+	}
+	if src == nil {
+		src = m.src.only(kernel)
 	}
 	c := m.d.b.compiler()
 	err := m.d.do(func() (err error) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -129,10 +130,18 @@ type Module struct {
 	h       uintptr
 
 	// Where kernels are compiled apart:
-	src     *source
-	rare    map[string]*source // in short runs of tests, of those that few launch
-	mu      sync.Mutex
-	singles map[string]*single // by the kernel
+	src  *source
+	rare map[string]*source // in short runs of tests, of those that few launch
+
+	mu        sync.Mutex
+	singles   map[string]*single        // by the kernel, where kernels are compiled apart
+	functions map[functionKey]*function // those that Kernel has given
+}
+
+// functionKey is what Kernel is asked for.
+type functionKey struct {
+	kernel string
+	p      reflect.Type
 }
 
 // Compile compiles a program for the device, or takes it from the cache on disk, and loads it. It loads the same
@@ -152,21 +161,12 @@ func (d *Device) module(p *Program, how parting) (m *Module, err error) {
 	if p == nil {
 		return nil, errors.New("device.Compile: no Program")
 	}
-	m0 := fast
-	if !d.infos.CUDA() {
-		m0 = d.cfg.mode()
-	}
-	src, err := p.source(d.infos.CUDA(), m0)
+	x, err := d.prepare(p, how)
 	if err != nil {
 		return nil, err
 	}
-	var rare map[string]*source
-	if how == mostly {
-		src, rare = src.split()
-	}
 	err = d.do(func() error {
-		c := d.b.compiler()
-		key := src.key(c)
+		c, src, key := d.b.compiler(), x.src, x.key
 		name := key
 		if how == apart {
 			name += " apart"
@@ -174,7 +174,8 @@ func (d *Device) module(p *Program, how parting) (m *Module, err error) {
 		d.modMu.Lock()
 		m = d.modules[name]
 		if m == nil {
-			m = &Module{d: d, name: p.Name, threads: p.threads(d.infos.CUDA()), rare: rare, singles: map[string]*single{}}
+			m = &Module{d: d, name: p.Name, threads: p.threads(d.infos.CUDA()), rare: x.rare, singles: map[string]*single{},
+				functions: map[functionKey]*function{}}
 			if how == apart {
 				m.src = src
 			}
@@ -195,6 +196,74 @@ func (d *Device) module(p *Program, how parting) (m *Module, err error) {
 		return nil, err
 	}
 	return m, nil
+}
+
+// prepared is a program as the device compiles it. Every table that is made asks for some, so a program is put together and hashed, which takes
+// hundreds of microseconds, once for a device.
+type prepared struct {
+	of   Program
+	how  parting
+	src  *source
+	rare map[string]*source
+	key  string
+}
+
+// prepare puts a program together, or gives what an equal one has become.
+func (d *Device) prepare(p *Program, how parting) (*prepared, error) {
+	find := func() *prepared {
+		for _, x := range d.prepared[p.Name] {
+			if x.how == how && x.of.equal(p) {
+				return x
+			}
+		}
+		return nil
+	}
+	d.modMu.Lock()
+	x := find()
+	d.modMu.Unlock()
+	if x != nil {
+		return x, nil
+	}
+	m := fast
+	if !d.infos.CUDA() {
+		m = d.cfg.mode()
+	}
+	x = &prepared{how: how, of: *p}
+	x.of.Files, x.of.Defines, x.of.Layouts = slices.Clone(p.Files), slices.Clone(p.Defines), slices.Clone(p.Layouts)
+	var err error
+	if x.src, err = x.of.source(d.infos.CUDA(), m); err != nil {
+		return nil, err
+	}
+	if how == mostly {
+		x.src, x.rare = x.src.split()
+	}
+	x.key = x.src.key(d.b.compiler())
+	d.modMu.Lock()
+	defer d.modMu.Unlock()
+	if other := find(); other != nil { // somebody was faster
+		return other, nil
+	}
+	if x.of.plain() {
+		d.prepared[p.Name] = append(d.prepared[p.Name], x)
+	}
+	return x, nil
+}
+
+// plain tells whether the values of all macros are such that equal ones are written alike, now and later.
+func (p *Program) plain() bool {
+	return !slices.ContainsFunc(p.Defines, func(d Define) bool {
+		k := reflect.ValueOf(d.Value).Kind()
+		return k != reflect.Bool && k != reflect.String && (k < reflect.Int || k > reflect.Uint64)
+	})
+}
+
+// equal tells whether a plain program is the same as another. Texts are mostly constants, whose comparison ends at once.
+func (p *Program) equal(o *Program) bool {
+	return p.Threads == o.Threads && slices.Equal(p.Files, o.Files) &&
+		slices.EqualFunc(p.Defines, o.Defines, func(a, b Define) bool {
+			return a.Name == b.Name && reflect.TypeOf(a.Value) == reflect.TypeOf(b.Value) && a.Value == b.Value // which compares no maps: plain
+		}) &&
+		slices.EqualFunc(p.Layouts, o.Layouts, func(a, b any) bool { return reflect.TypeOf(a) == reflect.TypeOf(b) })
 }
 
 var compiling sync.Map // a *sync.Mutex for each key: another device of this process may be compiling the same
@@ -320,23 +389,34 @@ func (m *Module) Kernel(name string, p reflect.Type) (AnyKernel, error) {
 	if m.d == nil {
 		return AnyKernel{}, errUnmade
 	}
-	k := &function{kernel: name, name: m.name + "." + name, p: p}
-	if err := checkLayout(p); err != nil {
-		return AnyKernel{k}, err
-	}
-	k.m = m
-	if m.src != nil || m.rare[name] != nil {
-		m.single(name)
-		if m.d.ahead() {
-			return AnyKernel{k}, AnyKernel{k}.Ahead()
+	key := functionKey{name, p}
+	late := m.src != nil || m.rare[name] != nil // it is compiled when it is launched
+	m.mu.Lock()
+	k := m.functions[key]
+	m.mu.Unlock()
+	if k == nil {
+		k = &function{kernel: name, name: m.name + "." + name, p: p}
+		if err := checkLayout(p); err != nil {
+			return AnyKernel{k}, err
 		}
-		return AnyKernel{k}, nil
+		k.m = m
+		if late {
+			m.single(name)
+		} else if _, err := k.entry(); err != nil {
+			k.m = nil
+			return AnyKernel{k}, err
+		}
+		m.mu.Lock()
+		m.functions[key] = k
+		m.mu.Unlock()
 	}
-	_, err := k.entry()
-	if err != nil {
-		k.m = nil
+	switch {
+	case !late:
+		return AnyKernel{k}, m.d.do(func() error { return nil }) // it may be closed since
+	case m.d.ahead():
+		return AnyKernel{k}, AnyKernel{k}.Ahead()
 	}
-	return AnyKernel{k}, err
+	return AnyKernel{k}, nil
 }
 
 // entry gives the compiled kernel, which it compiles where it must.

@@ -222,9 +222,11 @@ type Device struct {
 	used    int64                    // bytes of device memory in live and in leaving
 	leaving []leaving                // where the memory is bounded
 	handles map[*handle]struct{}     // open streams and events
+	lines   lines                    // of small allocations of host memory
 
-	modMu   sync.Mutex
-	modules map[string]*Module
+	modMu    sync.Mutex
+	modules  map[string]*Module
+	prepared map[string][]*prepared // by the program's name
 
 	carriedMu sync.Mutex
 	carried   map[reflect.Type]interface{ Close() } // see Carried
@@ -421,7 +423,7 @@ var openings atomic.Uint64
 
 func finish(b backend, cfg config, why string) (*Device, error) {
 	d := &Device{infos: b.info(), number: openings.Add(1), why: why, cfg: cfg, b: b, live: map[*allocation]struct{}{}, pinned: map[*allocation]struct{}{},
-		handles: map[*handle]struct{}{}, modules: map[string]*Module{}, carried: map[reflect.Type]interface{ Close() }{}}
+		handles: map[*handle]struct{}{}, modules: map[string]*Module{}, prepared: map[string][]*prepared{}, carried: map[reflect.Type]interface{ Close() }{}}
 	s, err := d.NewStream()
 	if err != nil {
 		b.close()
@@ -569,6 +571,7 @@ func (d *Device) close() (err error) {
 	for a := range d.live {
 		a.freed.Store(true)
 		switch {
+		case a.line: // goes with the others, below
 		case a.host != nil:
 			d.b.freeHost(a.host)
 		case a.release != nil:
@@ -578,6 +581,7 @@ func (d *Device) close() (err error) {
 			d.b.free(a.addr)
 		}
 	}
+	d.lines.close(d.b)
 	for _, l := range d.leaving {
 		d.b.freeEvent(l.passed)
 	}

@@ -336,7 +336,8 @@ type Host[T any] struct {
 	mem []T
 }
 
-// MakeHost allocates n elements of pinned host memory.
+// MakeHost allocates n elements of pinned host memory. Up to 512 bytes come from 64 KiB that the device keeps for such
+// small pieces until it closes, and takes when the first is asked for, and again whenever no piece is free.
 func MakeHost[T any](d *Device, n int) (Host[T], error) { return makeHost[T](d, n, false) }
 
 // MakeMapped allocates n elements of host memory that kernels read and write across the bus, at the address that
@@ -362,7 +363,12 @@ func (a *allocation) takeHost(mapped bool) error {
 		if err := d.met(faults.HostAlloc, a.bytes); err != nil {
 			return err
 		}
-		if a.host, a.addr, err = d.b.allocHost(max(a.bytes, 16), mapped); err != nil {
+		if a.line = !mapped && a.bytes <= lineBytes; a.line {
+			a.host, err = d.lines.take(d.b)
+		} else {
+			a.host, a.addr, err = d.b.allocHost(max(a.bytes, 16), mapped)
+		}
+		if err != nil {
 			return asCall(err)
 		}
 		d.liveMu.Lock()

@@ -1056,11 +1056,9 @@ func (c *core) growTo(st *device.Stream, pairs, windows, side int64) (why, err e
 	return nil, err
 }
 
-// rebuild moves all pairs to a new table of the given size; on an error the old one stands. It waits for the stream.
+// rebuild moves all pairs to a new table of the given size; on an error the old one stands. It waits for the stream. What the frame keeps for the next
+// batch, which made the table grow, it gives back only where memory is short: see frame.Make.
 func (c *core) rebuild(st *device.Stream, windows, side int64) error {
-	if err := c.frame.Spare(); err != nil { // the new table may need the memory more
-		return err
-	}
 	if _, err := c.look(st); err != nil {
 		return err
 	}
@@ -1074,10 +1072,8 @@ func (c *core) rebuild(st *device.Stream, windows, side int64) error {
 		err = frame.InTurn(
 			func() error { return c.mem.Fill(st, 0xff) },
 			func() error { return c.moveSlots(st, &old) },
+			func() error { _, err := c.look(st); return err },
 		)
-	}
-	if err == nil {
-		_, err = c.look(st)
 	}
 	if failed := c.counters.Seen.Failed; err == nil && failed > 0 {
 		err = fmt.Errorf("warpcore: %d pairs found no slot in a larger table: this is a defect of warpmap", failed)
@@ -1131,7 +1127,7 @@ func (h *handle) Grow(n int) error {
 		if limit := c.opts.MaxBytes; limit > 0 && c.bytes(windows, side) > limit {
 			return c.frame.NoRoomFor(n, c.bytes(windows, side), limit)
 		}
-		return c.rebuild(st, windows, side)
+		return errors.Join(c.rebuild(st, windows, side), c.frame.Spare()) // the next batch may be long in coming
 	})
 }
 

@@ -94,6 +94,7 @@ template <class MEETS> __device__ __forceinline__ void insert_left(const insertP
     WholeTile g;
     tile<32, true> warp;
     u64 n = at<u32>(p.left)[0], inserted = 0, reused = 0, failed = 0;
+    if (n > p.rows.n) n = p.rows.n; // a growth has no room for more
     FOR_EACH_ITEM(i, n) {
         bool active = i < n;
         Insert<C, MEETS, true, false> s;

@@ -190,8 +190,9 @@ template <bool REPLACE, bool TELLS> struct StretchJob {
         if (n < LISTED) stage.list(n, k, v, position);
         else if (C::marks(k) || !there((u32)(Probe<C>(p.table, k).window - from), k, v)) leave(add_in_memory(at<u32>(p.left), 1u), k, v, position);
     }
-    // leave gives a row to the kernel that comes behind.
+    // leave gives a row to the kernel that comes behind, if the list has room for it.
     __device__ __forceinline__ void leave(u32 to, key k, value v, u32 position = 0) const {
+        if (to >= p.rows.n) return; // in a growth: the host sees by their number that some are missing
         at<key>(p.left_keys)[to] = k;
         output_value<C>(p.left_values, to, v);
         if constexpr (TELLS) at<u32>(p.left_positions)[to] = position;

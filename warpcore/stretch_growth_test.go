@@ -228,6 +228,50 @@ func TestGrowthInStretchesWithoutMemory(t *testing.T) {
 	}
 }
 
+// A growth whose list of what is left over is too short moves the pairs slot by slot; one with room enough does not, and none writes beyond its list.
+func TestGrowthLeavesOverTooMany(t *testing.T) {
+	t.Parallel()
+	onDevices(t, func(t *testing.T, d *device.Device) {
+		for _, c := range []struct {
+			hash     int
+			least    int64
+			launches uint64 // of a growth: by stretches, what is left over, the reserved keys; and the old way
+		}{{0, 0, 3}, {kernel.HashIdentity, 1 << 12, 3}, {kernel.HashIdentity, 0, 4}} {
+			m, err := New[uint32, uint32](d, Options{Options: table.Options{Capacity: 3000, Hash: c.hash}})
+			must(t, err)
+			defer m.Close()
+			growsInStretches(m.core, 13<<10)
+			m.core.stretch.leastLeft = c.least
+			keys := make([]uint32, 2500)
+			for i := range keys {
+				if keys[i] = uint32(i) * 0x9e3779b1; i%2 == 0 && c.hash != 0 {
+					keys[i] = uint32(i) // of one window all
+				}
+			}
+			keys[0] = ^uint32(0)
+			must(t, m.Insert(keys, keys))
+			for _, to := range []int{6000, 12000} {
+				before := d.Launches()
+				must(t, m.Grow(to))
+				if n := d.Launches() - before; n != c.launches {
+					t.Errorf("hash %v, room for %d rows and a share: %d launches, want %d", c.hash, c.least, n, c.launches)
+				}
+				must(t, m.Check())
+				values, found := make([]uint32, len(keys)), make([]bool, len(keys))
+				must(t, m.Find(keys, values, found))
+				for i, k := range keys {
+					if !found[i] || values[i] != k {
+						t.Fatalf("key %#x has %d, %v", k, values[i], found[i])
+					}
+				}
+				if n, err := m.Len(); n != len(keys) || err != nil {
+					t.Errorf("%d pairs, %v", n, err)
+				}
+			}
+		}
+	})
+}
+
 // growthStress is a short history of growth under stress, on devices that the test closes.
 func growthStress(t *testing.T) func(seed uint64) error {
 	return func(seed uint64) error {

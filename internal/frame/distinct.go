@@ -124,13 +124,15 @@ func (f *Frame) AheadOfDistinct(keyBytes int) {
 
 // estimate is HyperLogLog's, from the registers.
 func estimate(ranks []uint32) int64 {
-	sum, zeros, m := 0.0, 0, float64(len(ranks))
+	sum, m := 0.0, float64(len(ranks))
+	var of [64]int // how many registers have a rank; to add a power of 2 for each takes 100 µs
 	for _, r := range ranks {
-		sum += math.Ldexp(1, -int(r))
-		if r == 0 {
-			zeros++
-		}
+		of[min(r, uint32(len(of)-1))]++
 	}
+	for r, n := range of {
+		sum += math.Ldexp(float64(n), -r)
+	}
+	zeros := of[0]
 	e := 0.7213 / (1 + 1.079/m) * m * m / sum
 	if e <= 2.5*m && zeros > 0 { // few keys: count the registers that none has named
 		e = m * math.Log(m/float64(zeros))

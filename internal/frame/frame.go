@@ -400,16 +400,22 @@ func (l *Lease) Done() {
 }
 
 // Scratch lends memory of so many bytes, at least. The caller is in Writing, so that whoever uses it next comes behind.
-func (f *Frame) Scratch(bytes int64) (l Lease, err error) {
-	if int64(f.scratch.Len()) < bytes {
-		if err := f.release(&f.scratch); err != nil {
+func (f *Frame) Scratch(bytes int64) (l Lease, err error) { return f.lendOf(&f.scratch, bytes) }
+
+// LargeScratch does what Scratch does, with the memory in which batches are brought in order: for a caller that wants as much, and brings none in
+// order meanwhile.
+func (f *Frame) LargeScratch(bytes int64) (l Lease, err error) { return f.lendOf(&f.ordered, bytes) }
+
+func (f *Frame) lendOf(kept *device.Slice[byte], bytes int64) (l Lease, err error) {
+	if int64(kept.Len()) < bytes {
+		if err := f.release(kept); err != nil {
 			return l, err
 		}
-		if f.scratch, err = Make[byte](f, bytes); err != nil {
+		if *kept, err = Make[byte](f, bytes); err != nil {
 			return l, err
 		}
 	}
-	return f.lend(&f.scratch), nil
+	return f.lend(kept), nil
 }
 
 // Spare gives back the memory that is kept for the next batch, except what is lent: a table that grows may need it

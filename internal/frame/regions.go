@@ -144,6 +144,9 @@ func (k Partitioner) InOrder(f *Frame, st *device.Stream, x Placement, b Rows, r
 	return true, nil
 }
 
+// slackShare: memory for rows in order has so much more than they need.
+const slackShare = 32
+
 // reserveOrdered lends memory for a piece of a batch of n rows in order, of no more than most; false where there is too little.
 func (f *Frame) reserveOrdered(rule *Regions, n, regions, most, rowBytes int64, bytes func(piece int64) int64) (piece int64, mem Lease, ok bool) {
 	equal := func(most int64) int64 { // pieces of a batch, of no more than most rows
@@ -166,8 +169,9 @@ func (f *Frame) reserveOrdered(rule *Regions, n, regions, most, rowBytes int64, 
 	}
 	piece = equal(min(fit, most))
 	if need := bytes(piece); have < need {
-		// Twice what there was, so that batches that grow little by little leave few behind.
-		s, err := device.MakePooled[byte](f.Device, int(max(need, min(2*have, free))))
+		// Twice what there was, so that batches that grow little by little leave few behind; and a little more than is needed, for equal batches need
+		// more counters once the table has grown.
+		s, err := device.MakePooled[byte](f.Device, int(max(need, min(max(2*have, need+need/slackShare), free))))
 		if err != nil {
 			return 0, mem, false
 		}
