@@ -67,7 +67,10 @@ func (c *core) insertionIf() frame.Insertion {
 				}
 				p.Rows.Attempt = 1
 			}
-			return c.launchInsert(st, &c.kernel.replacing, p, rows)
+			return frame.InTurn(
+				func() error { return c.launchInsert(st, &c.kernel.replacing, p, rows) },
+				func() error { return c.refine(st, &c.kernel.replacing, p, rows) },
+			)
 		})
 	}
 	return x.Loading(c.loadChoosing)
