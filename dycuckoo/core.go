@@ -121,6 +121,7 @@ type memory struct {
 	rehashed bool
 	rehashes int
 	foreign  bool // a kernel of the user's may have inserted since
+	refines  bool // the last insert left rows to refine
 	unseen   bool // operations have changed the number of pairs since the last look
 	tilt     Tilt
 	forecast frame.Forecast
@@ -485,13 +486,10 @@ func (c *core) aheadOf(k *insertKernels) error {
 // insertion takes batches in with the kernels.
 func (c *core) insertion(k *insertKernels) frame.Insertion {
 	return frame.Insertion{Size: c.size, Find: c.find, Put: func(st *device.Stream, b frame.Rows) ([]int, error, error) {
-		return c.take(st, b.N, 1, b.Keys, nil, func(part frame.Part) error {
-			rows, p := b.Part(part, c.cfg.keyBytes, c.cfg.valueBytes), c.insertParams(part)
-			return frame.InTurn(
-				func() error { return c.launchInsert(st, k, p, rows) },
-				func() error { return c.refine(st, k, p, rows) },
-			)
-		})
+		part := func(p frame.Part) frame.Rows { return b.Part(p, c.cfg.keyBytes, c.cfg.valueBytes) }
+		return c.take(st, b.N, 1, b.Keys, nil,
+			func(p frame.Part) error { return c.launchInsert(st, k, c.insertParams(p), part(p)) },
+			func(p frame.Part) error { return c.refine(st, k, c.insertParams(p), part(p)) })
 	}}
 }
 
@@ -556,9 +554,10 @@ func (c *core) refine(st *device.Stream, k *insertKernels, p insertParams, b fra
 }
 
 // take brings in n rows by launches, growing and shrinking as it must. One row in `share` is expected to add a pair. Positions that
-// are refused when no more room is to be had get a last attempt, unless exact is over. keys are those of a batch of inserts, else 0. The caller is
-// in Writing.
-func (c *core) take(st *device.Stream, n, share int64, keys uint64, exact *frame.Exactly, launch func(part frame.Part) error) (refused []int, why, err error) {
+// are refused when no more room is to be had get a last attempt, unless exact is over. keys are those of a batch of inserts, else 0. refine, which may be
+// nil, is for what a launch has refused. Most refuse nothing, and those that do come one after the other, while the table is rather full: so it is launched
+// at once behind one that did, and elsewhere once the counters ask for it. The caller is in Writing.
+func (c *core) take(st *device.Stream, n, share int64, keys uint64, exact *frame.Exactly, launch, refine func(part frame.Part) error) (refused []int, why, err error) {
 	if c.refreshIsDue() {
 		if err := c.refreshFilters(st); err != nil {
 			return nil, nil, err
@@ -600,10 +599,24 @@ func (c *core) take(st *device.Stream, n, share int64, keys uint64, exact *frame
 					return err
 				}
 			}
-			return launch(p)
+			err := launch(p)
+			if err == nil && c.refines && refine != nil {
+				err = refine(p)
+			}
+			return err
 		},
 		Look: func() (int64, int64, error) {
+			moved := c.counters.Seen.Moved
 			live, err := c.look(st)
+			if refine != nil && err == nil {
+				late := c.counters.Seen.Failed > 0 && !c.refines && !c.cfg.locked()
+				if late {
+					if err = refine(tried); err == nil {
+						live, err = c.look(st)
+					}
+				}
+				c.refines = late || c.counters.Seen.Failed > 0 || c.counters.Seen.Moved != moved
+			}
 			return int64(c.counters.Seen.Failed), live, err
 		},
 		Room: func(want int64, bound bool) (int64, error) {

@@ -985,3 +985,46 @@ func TestNothingNewGrowsNothing(t *testing.T) {
 		}
 	}
 }
+
+// Where all rows find room by one step, an insert is one launch; where some do not, pairs are moved on along paths as well, behind a launch that left
+// rows at once.
+func TestRefinesWhatIsRefused(t *testing.T) {
+	d := open(t, "cpu")
+	m, err := New[uint32, uint32](d, Options{Options: table.Options{LoadFactor: 1, MaxBytes: 64 << 10}})
+	must(t, err)
+	defer m.Close()
+	must(t, m.Grow(int(m.core.slotsAt(m.core.mostSteps()))))
+	refined := 0
+	for i, refused := uint32(0), false; !refused; i++ {
+		keys := make([]uint32, 200)
+		for j := range keys {
+			keys[j] = kernel.Fmix32(200*i + uint32(j))
+		}
+		was, moved, atOnce := d.Launches(), m.core.counters.Seen.Moved, m.core.refines
+		err := m.Insert(keys, keys)
+		if refused = errors.As(err, new(*table.FullError)); !refused {
+			must(t, err)
+		} else {
+			continue
+		}
+		want := uint64(1)
+		if atOnce || m.core.refines {
+			want = 2
+		}
+		if n := d.Launches() - was; n != want {
+			t.Fatalf("batch %d: %d launches (want %d)", i, n, want)
+		}
+		if m.core.counters.Seen.Moved > moved {
+			refined++
+			if !m.core.refines {
+				t.Errorf("batch %d: a table that has moved pairs along paths does not look for the next at once", i)
+			}
+		} else if m.core.refines && m.core.live() < m.core.capacity()/2 {
+			t.Errorf("batch %d: %d of %d slots are taken, and rows are refused", i, m.core.live(), m.core.capacity())
+		}
+	}
+	if refined == 0 {
+		t.Error("no batch had paths to look for")
+	}
+	must(t, m.Check())
+}

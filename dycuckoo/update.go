@@ -83,7 +83,7 @@ func (c *core) meet(st *device.Stream, k device.Kernel[insertParams], b frame.Ro
 			func() error { return c.reset(st) },
 			func() error { return there(1) },
 		)
-	})
+	}, nil)
 }
 
 func (c *core) updateProgram(header device.File) *device.Program {
