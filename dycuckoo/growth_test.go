@@ -574,7 +574,11 @@ func TestUnderStress(t *testing.T) {
 			seeds = len(layouts)
 		}
 		for seed := range uint64(seeds) {
-			if err := crowd(open(t, "cpu", device.WithStress(seed)), layouts[seed%uint64(len(layouts))]); err != nil {
+			each, mode := uint64(len(layouts)), device.WithStress
+			if seed/each%2 == 1 {
+				mode = device.WithMemoryModel
+			}
+			if err := crowd(open(t, "cpu", mode(seed)), layouts[seed%each]); err != nil {
 				t.Fatalf("seed %d: %v", seed, err)
 			}
 		}
