@@ -2,7 +2,6 @@
 #include "jobs.cuh"
 
 WARPMAP_KERNEL_RESIDENT(insert_new, insertParams, 4) { insert_batch<false>(p); }
-WARPMAP_KERNEL_RESIDENT(move_new, insertParams, 4) { move_batch<false>(p); }
 WARPMAP_KERNEL(refine_new, insertParams) { refine_batch<false>(p); }
 
 // Gives the values of keys that are there. Rows whose key is absent are set bits of the bitmap, and stay such.

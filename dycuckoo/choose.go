@@ -68,6 +68,8 @@ func (c *core) insertionIf() frame.Insertion {
 				p.Rows.Attempt = 1
 			}
 			return c.launchInsert(st, &c.kernel.replacing, p, rows)
+		}, func(part frame.Part) error {
+			return c.refine(st, &c.kernel.replacing, c.insertParams(part), b.Part(part, c.cfg.keyBytes, c.cfg.valueBytes))
 		})
 	}
 	return x.Loading(c.loadChoosing)

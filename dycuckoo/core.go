@@ -57,8 +57,8 @@ const (
 	mostRows = 1 << 30
 	// stale: filters are set anew once as many of their bits say nothing any more as one pair in so many.
 	stale = 8
-	// blocks of a multiprocessor, for kernels that go over a batch; insertBlocks, for inserts, whose blocks have lists to begin and to end;
-	// listBlocks, for kernels that go over a list of some of a batch.
+	// blocks of a multiprocessor, for kernels that go over a batch; insertBlocks, for inserts, whose blocks have lists to begin and to end, unless
+	// their lanes had more rows than they can list; listBlocks, for kernels that go over a list of some of a batch.
 	blocks, insertBlocks, listBlocks = 8 * 16, 8, 8
 )
 
@@ -121,6 +121,7 @@ type memory struct {
 	rehashed bool
 	rehashes int
 	foreign  bool // a kernel of the user's may have inserted since
+	refines  bool // the last insert left rows to refine
 	unseen   bool // operations have changed the number of pairs since the last look
 	tilt     Tilt
 	forecast frame.Forecast
@@ -222,7 +223,7 @@ func (c *core) begin() error {
 	}
 	c.frame.MaxBytes = c.opts.MaxBytes
 	c.regions = frame.RegionsFor(c.frame.Device.Info(), regionsFrom, regionRows)
-	c.regions.PowerOfTwo = true
+	c.regions.PowerOfTwo, c.regions.Span = true, listed*frame.Threads
 	info := c.frame.Device.Info()
 	c.staged.rule, c.staged.mostListed = frame.StretchesFor(info, 8, int64(info.Multiprocessors/2)), stagedMost
 	c.mostRows, c.rangedFrom, c.mostListed = mostRows, rangedFrom, math.MaxInt64
@@ -335,7 +336,7 @@ func (c *core) lockCount(s step) int64 { return min(maxLocks, s.buckets(c.d(), 0
 
 // bytes is the memory of a table.
 func (c *core) bytes(s step) int64 {
-	sum := frame.Align(c.sideBytes()+4*(listHead+2*leastList)) + frame.Align(c.lockCount(s)/8)
+	sum := frame.Align(c.sideBytes()+4*(1+leastList)) + frame.Align(c.lockCount(s)/8)
 	for i := range c.d() {
 		sum += c.subtableBytes(s.buckets(c.d(), i))
 	}
@@ -388,7 +389,7 @@ func (c *core) allocate(s step) (m memory, err error) {
 			return m, err
 		}
 	}
-	if m.side, err = frame.Make[byte](&c.frame, c.sideBytes()+4*(listHead+2*leastList)); err != nil {
+	if m.side, err = frame.Make[byte](&c.frame, c.sideBytes()+4*(1+leastList)); err != nil {
 		return m, err
 	}
 	if m.locks, err = frame.Make[uint32](&c.frame, c.lockCount(s)/32); err != nil {
@@ -456,13 +457,22 @@ func (c *core) lockedGrid(n int64) device.Grid {
 	return g
 }
 
+// insertGrid covers n rows of an insert without locks. Where lanes list rows, each has so many at most.
+func (c *core) insertGrid(n int64) device.Grid {
+	g := c.frame.Grid(n, insertBlocks)
+	if c.frame.Device.Info().CUDA() || c.opts.InsertGroup > 1 {
+		g.Blocks = max(g.Blocks, (n+listed*int64(g.Threads)-1)/(listed*int64(g.Threads)))
+	}
+	return g
+}
+
 func (c *core) size() (capacity, live int64) { return c.capacity(), c.live() }
 
 // insertKernels are those of Insert or of InsertNew.
-type insertKernels struct{ insert, move, refine device.Kernel[insertParams] }
+type insertKernels struct{ insert, refine device.Kernel[insertParams] }
 
 func (k *insertKernels) bind(m *device.Module, which string) error {
-	return errors.Join(device.Bind(m, "insert"+which, &k.insert), device.Bind(m, "move"+which, &k.move), device.Bind(m, "refine"+which, &k.refine))
+	return errors.Join(device.Bind(m, "insert"+which, &k.insert), device.Bind(m, "refine"+which, &k.refine))
 }
 
 // aheadOf begins to compile what an insert launches.
@@ -470,15 +480,16 @@ func (c *core) aheadOf(k *insertKernels) error {
 	if c.cfg.locked() {
 		return k.insert.Ahead()
 	}
-	return device.Ahead(k.insert, k.move, k.refine)
+	return device.Ahead(k.insert, k.refine)
 }
 
 // insertion takes batches in with the kernels.
 func (c *core) insertion(k *insertKernels) frame.Insertion {
 	return frame.Insertion{Size: c.size, Find: c.find, Put: func(st *device.Stream, b frame.Rows) ([]int, error, error) {
-		return c.take(st, b.N, 1, b.Keys, nil, func(part frame.Part) error {
-			return c.launchInsert(st, k, c.insertParams(part), b.Part(part, c.cfg.keyBytes, c.cfg.valueBytes))
-		})
+		part := func(p frame.Part) frame.Rows { return b.Part(p, c.cfg.keyBytes, c.cfg.valueBytes) }
+		return c.take(st, b.N, 1, b.Keys, nil,
+			func(p frame.Part) error { return c.launchInsert(st, k, c.insertParams(p), part(p)) },
+			func(p frame.Part) error { return c.refine(st, k, c.insertParams(p), part(p)) })
 	}}
 }
 
@@ -486,26 +497,18 @@ func (c *core) insertParams(part frame.Part) insertParams {
 	return insertParams{Table: c.table(), Rows: frame.Placing{Refused: part.Refused, Attempt: part.Attempt}}
 }
 
-// listed is how many rows of a batch of n can be listed as finding both buckets full.
-func listed(n int64) int64 {
-	if n > manyRows {
-		return n/(4*listShare) + leastListed
-	}
-	return min(n, n/listShare+leastListed)
-}
-
-// lists is memory for two lists of so many rows, until the lease is done. Where memory is short, they are as long as the table's own few words allow.
-func (c *core) lists(limit int64) (list device.Slice[byte], rows uint64, lease frame.Lease, err error) {
+// list is memory for a list for refine of so many rows, until the lease is done. Where memory is short, it is as long as the table's own few words allow.
+func (c *core) list(limit int64) (list device.Slice[byte], rows uint64, lease frame.Lease, err error) {
 	limit = min(limit, c.mostListed)
-	lease, err = c.frame.Scratch(4 * (listHead + 2*limit))
+	lease, err = c.frame.Scratch(4 * (1 + limit))
 	if device.IsOutOfMemory(err) {
 		return c.side.Slice(int(c.sideBytes()), c.side.Len()), leastList, lease, nil
 	}
 	return lease.Mem, uint64(limit), lease, err
 }
 
-// launchInsert queues an insert of rows: by compare-and-swaps, then with pairs moved on by one step for those whose buckets are full, then
-// along paths. A table that may grow, and has too few slots for all, does not look for paths. The front of a large batch may go in staged.
+// launchInsert queues an insert of rows: by compare-and-swaps, and with pairs moved on by one step for those whose buckets are full. What is refused
+// then is left to refine. The front of a large batch may go in staged.
 func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams, b frame.Rows) error {
 	empty := c.isEmpty()
 	c.unseen = true // whatever becomes of it, the counters are to be looked at
@@ -518,62 +521,43 @@ func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams,
 		p.Rows.Refused += uint64(taken / 8)
 		b = b.Part(frame.Part{First: uint64(taken), N: uint64(b.N - taken)}, c.cfg.keyBytes, c.cfg.valueBytes)
 	}
-	bytes := c.step.total(c.d()) * int64(c.cfg.bucketBytes)
-	var list device.Slice[byte]
-	again := false
 	if err := c.aheadOf(k); err != nil {
 		return err
 	}
-	if !c.cfg.locked() {
-		var lease frame.Lease
-		if list, p.Limit, lease, err = c.lists(listed(b.N)); err != nil {
-			return err
-		}
-		defer lease.Done()
-		p.List = list.Addr()
-		if err := list.Slice(0, 4*listHead).Fill(st, 0); err != nil {
-			return err
-		}
-	}
-	err = c.kernel.partition.Place(&c.frame, st, frame.Placement{
-		Regions: &c.regions, Bytes: bytes, KeyBytes: c.cfg.keyBytes, ValueBytes: c.cfg.valueBytes, Positions: true,
+	return c.kernel.partition.Place(&c.frame, st, frame.Placement{
+		Regions: &c.regions, Bytes: c.step.total(c.d()) * int64(c.cfg.bucketBytes), KeyBytes: c.cfg.keyBytes, ValueBytes: c.cfg.valueBytes, Positions: true,
 		Params: c.partitionParams(p.Table),
 		Launch: func(g device.Grid, rows frame.Placing) error {
 			q := p
 			q.Rows = rows
-			if c.cfg.locked() {
-				if g.Blocks > 1 && rows.Span == 0 {
-					g = c.lockedGrid(int64(rows.N))
-				}
-				return k.insert.Launch(st, g, &q)
+			if c.cfg.locked() && g.Blocks > 1 && rows.Span == 0 {
+				g = c.lockedGrid(int64(rows.N))
 			}
-			if again { // another piece
-				if err := list.Slice(0, 4).Fill(st, 0); err != nil {
-					return err
-				}
-			}
-			again = true
-			if err := k.insert.Launch(st, g, &q); err != nil {
-				return err
-			}
-			return k.move.Launch(st, c.listGrid(int64(p.Limit)*moveGroup), &q)
+			return k.insert.Launch(st, g, &q)
 		},
-		Grid: func(n int64) device.Grid { return c.frame.Grid(n, insertBlocks) },
+		Grid: c.insertGrid,
 	}, p.Rows, b)
-	if err != nil || c.cfg.locked() {
-		return err
+}
+
+// refine queues another attempt for the rows that launchInsert has refused: pairs are moved on along paths. A table that may grow, and has too few slots
+// for all, does not look for any. Inserts under locks have looked for them at once.
+func (c *core) refine(st *device.Stream, k *insertKernels, p insertParams, b frame.Rows) error {
+	if c.cfg.locked() {
+		return nil
 	}
-	p.Rows = p.Rows.Of(frame.Ordered{Rows: b})
+	c.unseen = true
+	p.Table, p.Rows = c.table(), p.Rows.Of(frame.Ordered{Rows: b}) // the tilt may be another since
 	if p.Rows.Attempt < lastAttempt {
 		p.Capacity = uint64(c.capacity())
 	}
-	return k.refine.Launch(st, c.listGrid(int64(p.Limit)*refineGroup), &p)
+	return k.refine.Launch(st, c.listGrid((b.N+31)/32*refineGroup), &p)
 }
 
 // take brings in n rows by launches, growing and shrinking as it must. One row in `share` is expected to add a pair. Positions that
-// are refused when no more room is to be had get a last attempt, unless exact is over. keys are those of a batch of inserts, else 0. The caller is
-// in Writing.
-func (c *core) take(st *device.Stream, n, share int64, keys uint64, exact *frame.Exactly, launch func(part frame.Part) error) (refused []int, why, err error) {
+// are refused when no more room is to be had get a last attempt, unless exact is over. keys are those of a batch of inserts, else 0. refine, which may be
+// nil, is for what a launch has refused. Most refuse nothing, and those that do come one after the other, while the table is rather full: so it is launched
+// at once behind one that did, and elsewhere once the counters ask for it. The caller is in Writing.
+func (c *core) take(st *device.Stream, n, share int64, keys uint64, exact *frame.Exactly, launch, refine func(part frame.Part) error) (refused []int, why, err error) {
 	if c.refreshIsDue() {
 		if err := c.refreshFilters(st); err != nil {
 			return nil, nil, err
@@ -599,26 +583,40 @@ func (c *core) take(st *device.Stream, n, share int64, keys uint64, exact *frame
 		}
 		defer learn()
 	}
-	last := false // the part had its last attempt
+	var tried frame.Part
 	refused, why, err = frame.Inserter{
 		Try: c.frame.Tries(firstBatch), Share: share, Keys: keys, KeyBytes: c.cfg.keyBytes,
 		Settle: func(int64) (uint64, error) {
-			if last || exact.Over() {
+			if tried.Attempt == lastAttempt || exact.Over() {
 				return 0, nil
 			}
 			return lastAttempt, nil
 		},
 		Launch: func(p frame.Part) error {
-			last = p.Attempt == lastAttempt
+			tried = p
 			if c.counters.Seen.Failed > 0 || c.counters.Seen.GivenUp > 0 {
 				if err := c.reset(st); err != nil {
 					return err
 				}
 			}
-			return launch(p)
+			err := launch(p)
+			if err == nil && c.refines && refine != nil {
+				err = refine(p)
+			}
+			return err
 		},
 		Look: func() (int64, int64, error) {
+			moved := c.counters.Seen.Moved
 			live, err := c.look(st)
+			if refine != nil && err == nil {
+				late := c.counters.Seen.Failed > 0 && !c.refines && !c.cfg.locked()
+				if late {
+					if err = refine(tried); err == nil {
+						live, err = c.look(st)
+					}
+				}
+				c.refines = late || c.counters.Seen.Failed > 0 || c.counters.Seen.Moved != moved
+			}
 			return int64(c.counters.Seen.Failed), live, err
 		},
 		Room: func(want int64, bound bool) (int64, error) {
@@ -865,7 +863,9 @@ func (c *core) rebuild(st *device.Stream, s step, otherHash bool) error {
 			for first := int64(0); first < live && err == nil; first += c.mostRows {
 				piece := b.Part(frame.Part{First: uint64(first), N: uint64(min(live-first, c.mostRows))}, c.cfg.keyBytes, c.cfg.valueBytes)
 				p := insertParams{Table: c.table(), Rows: frame.Placing{Refused: bitmap.Addr() + uint64(first/8)}}
-				err = c.launchInsert(st, &c.kernel.adding, p, piece)
+				if err = c.launchInsert(st, &c.kernel.adding, p, piece); err == nil {
+					err = c.refine(st, &c.kernel.adding, p, piece)
+				}
 			}
 			if err == nil {
 				_, err = c.look(st)

@@ -45,13 +45,14 @@
 //
 // # Insertion
 //
-// Most pairs need one compare-and-swap. A pair whose two buckets are full is listed. For each listed pair, a second
-// kernel moves a pair of its home on, or else a pair of its other bucket, to the moved pair's other bucket. It writes
-// the copy before it overwrites the slot. A third kernel takes the pairs that find no room by one such step. It looks
-// for a path of pairs that ends at a free slot, on which each pair has the place of the next as its other bucket. It
-// moves the pairs from the end of the path on, each under the locks of its two buckets. So no pair is ever outside all
-// buckets. The paper's evictions hold a pair that is in no bucket, and drop it, or make everybody wait, when their
-// chain meets its bound.
+// Most pairs need one compare-and-swap. A pair whose two buckets are full is listed by its warp. For each listed pair,
+// four lanes of the warp move a pair of its home on, or else a pair of its other bucket, to the moved pair's other
+// bucket, while other warps still insert. They write the copy before they overwrite the slot, and if the moved pair's
+// value is replaced in between, the copy's is, too. A second kernel takes the pairs that find no room by one such step.
+// It looks for a path of pairs that ends at a free slot, on which each pair has the place of the next as its other
+// bucket. It moves the pairs from the end of the path on, each under the locks of its two buckets. So no pair is ever
+// outside all buckets. The paper's evictions hold a pair that is in no bucket, and drop it, or make everybody wait,
+// when their chain meets its bound.
 //
 // Large batches are first brought in the order of stretches. A batch that is large for the table goes in stretch by
 // stretch (staged.cu). A block takes a stretch of every subtable into shared memory, inserts there, and writes it back,
@@ -113,8 +114,8 @@
 // and nothing is moved.
 //
 // There are two more kinds of memory. One is the side and the locks, one bit a bucket. The other is scratch, which
-// Stats tells apart: two lists of half the positions of the largest batch, or of an eighth if that is more than 16
-// million, or the batch twice in the order of stretches.
+// Stats tells apart: of large batches, the batch twice in the order of stretches, and a list of a thirty-second of its
+// positions.
 //
 // No subtable has more than 2³¹ buckets, because their numbers have 32 bits. When all are so large, the table fills the
 // slots that it has, as at MaxBytes, and the Why of a *table.FullError says so.

@@ -419,8 +419,10 @@ template <class C, class V> __device__ __forceinline__ u32 first_free(const V& s
 // Insert is the insertion of one key by compare-and-swaps: what its lane knows between two reads. It tries the key's home, then its other
 // bucket. FULL: both are; see Displace. With REPLACE an equal key's value is replaced; otherwise the key is left as it is.
 //
-// Beside it pairs are added and replaced, but none is erased or moved on. So a bucket that was seen full stays full. Free slots are taken in
-// one order: two inserts of one key come to the same slot, or one sees the other's key.
+// Beside it pairs are added, replaced, and moved on by Displace, but none is erased. So a bucket that was seen full stays full, and a pair is moved on
+// once at most: it leaves a full bucket. Free slots are taken in one order: two inserts of one key come to the same slot, or one sees the other's
+// key. So does an insert whose key is being moved on: its pair is put in its other bucket before it gives up its slot. Whoever has missed it in both has
+// seen the slot free that it has now, and fails to claim that.
 template <class C, bool REPLACE> struct Insert {
     typedef Access<C> A;
     enum Stage : u32 { HOME, OTHER };
@@ -480,9 +482,11 @@ template <class C, bool REPLACE> struct Insert {
         }
         if (!active) return false;
         if (found) {
-            if (REPLACE) A::replace(address, 0, slot, seen, h.stored, v);
             outcome = PRESENT;
-            return false;
+            if (!REPLACE || A::replace(address, 0, slot, seen, h.stored, v)) return false;
+            outcome = FULL;
+            start(t); // it was moved on
+            return true;
         }
         bool to_other = stage == OTHER && here != NONE && (away_first || room == NONE);
         if (stage == HOME) {
@@ -516,8 +520,9 @@ template <class C, bool REPLACE> struct Insert {
 // bucket, is moved on to that pair's other bucket, if that has room, and gives its slot to the key's. Of a few pairs that are looked at together
 // it takes one whose other subtable helps the balance. FULL: none can be moved on; see LockedInsert.
 //
-// Beside it run insertions of its like alone, so a bucket that was seen full stays full, and the key's pair, once it is in, stays where it is.
-// So whoever holds the lock of its home knows whether it is in. The lock of the bucket that a pair is moved on from is held, too.
+// Beside it run insertions of its like, and Insert. So a bucket that was seen full stays full, and the key's pair, once it is in, stays where it is: both
+// of its buckets are full. So whoever holds the lock of its home knows whether it is in. The lock of the bucket that a pair is moved on from is
+// held, too: nobody else moves its pairs, but Insert may replace their values.
 template <class C, bool REPLACE> struct Displace {
     typedef Access<C> A;
     enum { NO, ROOM, BALANCE };
@@ -615,7 +620,9 @@ template <class C, bool REPLACE> struct Displace {
             if (from.sub == h.other) h.goes_away(t);
             typename A::word free = A::free_word(w, x.room >= FREED);
             if (cas(A::word_at(x.to, x.room % FREED), free, w) == free) {
-                A::replace(from.slots, 0, x.slot, w, h.stored, v); // whole, for those who look at it without the lock
+                // Whole, for those who look at it without the lock. A value that has been replaced meanwhile follows the pair.
+                for (typename A::word was; (was = cas(A::word_at(from.slots, x.slot), w, A::pack(h.stored, v))) != w; w = was)
+                    cas(A::word_at(x.to, x.room % FREED), w, was);
                 outcome = ADDED;
                 sub = x.to_sub;
                 what = DONE;

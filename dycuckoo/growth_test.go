@@ -3,6 +3,7 @@ package dycuckoo
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -486,25 +487,24 @@ func TestTilt(t *testing.T) {
 	}
 }
 
-// crowd inserts over stress, by batches in which most inserts have to move pairs on, and shrinks: pairs and the model must agree. So many rows
-// can be listed as finding both buckets full.
-func crowd(d *device.Device, o Options, listed int64) (err error) {
+// crowd inserts over stress, by batches in which most new keys have to move pairs on and all keys that are in get other values meanwhile, and shrinks:
+// pairs and the model must agree.
+func crowd(d *device.Device, o Options) (err error) {
 	o.MaxBytes = 4 << 10
 	m, err := New[uint32, uint32](d, o)
 	if err != nil {
 		return err
 	}
 	defer m.Close()
-	m.core.mostListed = listed
-	model := map[uint32]bool{}
-	put := func(keys []uint32) error {
-		err := m.Insert(keys, keys)
+	model := map[uint32]uint32{}
+	put := func(keys, values []uint32) error {
+		err := m.Insert(keys, values)
 		full := (*table.FullError)(nil)
 		if err != nil && !errors.As(err, &full) {
 			return err
 		}
-		for _, k := range keys {
-			model[k] = true
+		for i, k := range keys {
+			model[k] = values[i]
 		}
 		if full != nil {
 			for _, i := range full.Positions {
@@ -514,58 +514,71 @@ func crowd(d *device.Device, o Options, listed int64) (err error) {
 		return nil
 	}
 	next := uint32(0)
-	fresh := func(n int) (keys []uint32) {
-		for range n {
-			next++
-			keys = append(keys, next*0x9e3779b1, next*0x9e3779b1)
+	batch := func(round uint32, fresh int) (keys, values []uint32) {
+		old := slices.Sorted(maps.Keys(model))
+		for i := range max(fresh, len(old)) {
+			if i < fresh {
+				next++
+				keys = append(keys, next*0x9e3779b1, next*0x9e3779b1)
+			}
+			if i < len(old) {
+				keys = append(keys, old[i])
+			}
 		}
-		return keys
+		for _, k := range keys {
+			values = append(values, k^round)
+		}
+		return keys, values
 	}
 	check := func() error {
 		if err := m.Check(); err != nil {
 			return err
 		}
-		keys, _, err := m.All()
+		keys, values, err := m.All()
 		if err == nil && len(keys) != len(model) {
 			err = fmt.Errorf("%d pairs (want %d)", len(keys), len(model))
 		}
-		for _, k := range keys {
-			if !model[k] && err == nil {
-				err = fmt.Errorf("key %#x is in", k)
+		for i, k := range keys {
+			if want, in := model[k]; err == nil && (!in || values[i] != want) {
+				err = fmt.Errorf("key %#x is in, with %#x (want %#x, %v)", k, values[i], want, in)
 			}
 		}
 		return err
 	}
-	for range 6 {
-		if err := errors.Join(put(fresh(96)), check()); err != nil {
+	remove := func(of int) error {
+		gone := slices.Sorted(maps.Keys(model))
+		gone = gone[:len(gone)/of]
+		for _, k := range gone {
+			delete(model, k)
+		}
+		_, err := m.Delete(gone, nil)
+		return err
+	}
+	for round := range uint32(6) {
+		if err := errors.Join(put(batch(round, 96)), check(), remove(4)); err != nil {
 			return err
 		}
 	}
-	var gone []uint32
-	for k := range model {
-		if len(gone) < len(model)*3/5 {
-			gone = append(gone, k)
-		}
-	}
-	if _, err := m.Delete(gone, nil); err != nil {
+	if err := remove(2); err != nil {
 		return err
-	}
-	for _, k := range gone {
-		delete(model, k)
 	}
 	return errors.Join(m.Shrink(), check())
 }
 
 // TestUnderStress evicts under stress; and finds every defect that is planted.
 func TestUnderStress(t *testing.T) {
-	layouts := []Options{{}, {Layout: PackedLocked, Subtables: 2}, {Layout: Wide, Subtables: 3}}
+	layouts := []Options{{}, {InsertGroup: 4}, {Layout: PackedLocked, Subtables: 2}, {InsertGroup: 2, Balance: Theorem1}, {Layout: Wide, Subtables: 3}}
 	t.Run("sound", func(t *testing.T) {
 		seeds := 100
 		if !testenv.Long() {
-			seeds = 6 // each layout with each bound
+			seeds = len(layouts)
 		}
 		for seed := range uint64(seeds) {
-			if err := crowd(open(t, "cpu", device.WithStress(seed)), layouts[seed%3], []int64{math.MaxInt64, 3}[seed/3%2]); err != nil {
+			each, mode := uint64(len(layouts)), device.WithStress
+			if seed/each%2 == 1 {
+				mode = device.WithMemoryModel
+			}
+			if err := crowd(open(t, "cpu", mode(seed)), layouts[seed%each]); err != nil {
 				t.Fatalf("seed %d: %v", seed, err)
 			}
 		}
@@ -581,6 +594,8 @@ func TestUnderStress(t *testing.T) {
 	}{
 		{"a dropped victim", &dycuckooCUH, Options{}, 0, "            if (cas(A::word_at(x.to, x.room % FREED), free, w) == free) {", "            if (cas(A::word_at(x.to, x.room % FREED), free, w), true) {"},
 		{"a victim that is chosen without the lock", &dycuckooCUH, Options{}, 32, "        if (!lock.take(waited)) {\n            pause();\n            waited = true;\n            // Where", "        if (false) {\n            // Where"},
+		{"a value that does not follow its pair", &dycuckooCUH, Options{}, 0, "                    cas(A::word_at(x.to, x.room % FREED), w, was);", "                    {}"},
+		{"a value for a pair that has left", &dycuckooCUH, Options{Bucket: 32}, 0, "            if (!REPLACE || A::replace(address, 0, slot, seen, h.stored, v)) return false;", "            if (REPLACE) A::replace(address, 0, slot, seen, h.stored, v);\n            return false;"},
 		{"a residual inserted twice", &kernelsCU, Options{}, 0, "                if (filled < C::SLOTS) {\n                    Cells<C>::put(to, filled++, k, v);\n                    continue;\n                }", "                if (filled < C::SLOTS) {\n                    Cells<C>::put(to, filled++, k, v);\n                    if (filled < C::SLOTS) continue;\n                }"},
 		{"a bucket read before the lock is taken", &dycuckooCUH, Options{Layout: PackedLocked}, 0, "        bool done = act(t, mine, other);", "        locks.release();\n        bool done = act(t, mine, other);"},
 		{"no mark of a pair that goes away", &dycuckooCUH, Options{}, 0, "        or_of(at<u32>(t.sub[home].filter) + bit / 32, 1u << (bit & 31));", ""},
@@ -596,7 +611,7 @@ func TestUnderStress(t *testing.T) {
 			*c.text = strings.Replace(*c.text, c.old, c.now, 1)
 			const seeds = 300
 			for seed := c.first; seed < c.first+seeds; seed++ {
-				if err := crowd(open(t, "cpu", device.WithStress(seed)), c.o, math.MaxInt64); err != nil {
+				if err := crowd(open(t, "cpu", device.WithStress(seed)), c.o); err != nil {
 					t.Logf("seed %d: %v", seed, err)
 					return
 				}
@@ -973,4 +988,47 @@ func TestNothingNewGrowsNothing(t *testing.T) {
 			t.Errorf("%d look-ups brought %d slots to %d", len(known), was, size())
 		}
 	}
+}
+
+// Where all rows find room by one step, an insert is one launch; where some do not, pairs are moved on along paths as well, behind a launch that left
+// rows at once.
+func TestRefinesWhatIsRefused(t *testing.T) {
+	d := open(t, "cpu")
+	m, err := New[uint32, uint32](d, Options{Options: table.Options{LoadFactor: 1, MaxBytes: 64 << 10}})
+	must(t, err)
+	defer m.Close()
+	must(t, m.Grow(int(m.core.slotsAt(m.core.mostSteps()))))
+	refined := 0
+	for i, refused := uint32(0), false; !refused; i++ {
+		keys := make([]uint32, 200)
+		for j := range keys {
+			keys[j] = kernel.Fmix32(200*i + uint32(j))
+		}
+		was, moved, atOnce := d.Launches(), m.core.counters.Seen.Moved, m.core.refines
+		err := m.Insert(keys, keys)
+		if refused = errors.As(err, new(*table.FullError)); !refused {
+			must(t, err)
+		} else {
+			continue
+		}
+		want := uint64(1)
+		if atOnce || m.core.refines {
+			want = 2
+		}
+		if n := d.Launches() - was; n != want {
+			t.Fatalf("batch %d: %d launches (want %d)", i, n, want)
+		}
+		if m.core.counters.Seen.Moved > moved {
+			refined++
+			if !m.core.refines {
+				t.Errorf("batch %d: a table that has moved pairs along paths does not look for the next at once", i)
+			}
+		} else if m.core.refines && m.core.live() < m.core.capacity()/2 {
+			t.Errorf("batch %d: %d of %d slots are taken, and rows are refused", i, m.core.live(), m.core.capacity())
+		}
+	}
+	if refined == 0 {
+		t.Error("no batch had paths to look for")
+	}
+	must(t, m.Check())
 }

@@ -18,7 +18,6 @@ typedef tile<DYCUCKOO_FIND_GROUP, true> FindTile;
 typedef tile<1, true> Alone;
 // Those that insert under locks: see Options.Coordination.
 using LockTile = tile<C::VOTER ? 32 : 1, true>;
-constexpr u32 LIST_HEAD = DYCUCKOO_LIST_HEAD;
 
 // One pair of a batch.
 struct Pair {
@@ -33,57 +32,67 @@ __device__ __forceinline__ void tell(const insertParams& p, u64 i, value v) {
     if (p.rows.out) at<value>(p.rows.out)[i] = v;
 }
 
-// A block's list of the items that found both buckets full, which it adds to p.list in the end, at once.
+// A warp's list of the items that found both buckets full. It has room for all of a warp's items: see listed of layout.go.
 struct Listed {
-    static constexpr u32 MOST = DYCUCKOO_BLOCK_LIST;
-    static __device__ __forceinline__ void to_all(const insertParams& p, u32 i) {
-        u32 place = add(at<u32>(p.list), 1u);
-        if (place < p.limit) at<u32>(p.list)[LIST_HEAD + place] = i;
-        else or_of(at<u32>(p.list) + 2, 1u); // too many: see refine
-    }
-#if defined(WARPMAP_HOST)
-    __device__ __forceinline__ void begin() {}
-    __device__ __forceinline__ void put(const insertParams& p, u32 i) { to_all(p, i); }
-    __device__ __forceinline__ void flush(const insertParams&) {}
-#else
+    static constexpr u32 MOST = 32 * DYCUCKOO_LISTED;
     u32 *count, *items;
     __device__ __forceinline__ void begin() {
-        __shared__ u32 memory[1 + MOST];
-        count = memory;
-        items = memory + 1;
-        if (thread_index() == 0) *count = 0;
-        block_sync();
+        __shared__ u32 memory[WARPMAP_MAX_THREADS / 32][1 + MOST];
+        tile<32, true> warp;
+        count = memory[thread_index() / 32];
+        items = count + 1;
+        if (warp.rank() == 0) *count = 0;
+        warp.sync();
     }
-    __device__ __forceinline__ void put(const insertParams& p, u32 i) {
-        u32 place = add(count, 1u);
-        if (place < MOST) items[place] = i;
-        else to_all(p, i);
-    }
-    __device__ __forceinline__ void flush(const insertParams& p) {
-        __shared__ u32 first;
-        block_sync();
-        u32 n = *count < MOST ? *count : MOST;
-        if (thread_index() == 0 && n) {
-            first = add(at<u32>(p.list), n);
-            if (first + n > p.limit) or_of(at<u32>(p.list) + 2, 1u);
-        }
-        block_sync();
-        for (u32 i = thread_index(); i < n; i += block_threads())
-            if (first + i < p.limit) at<u32>(p.list)[LIST_HEAD + first + i] = items[i];
-    }
-#endif
+    __device__ __forceinline__ void put(u32 i) { items[add(count, 1u)] = i; }
 };
 
-// Insertion by compare-and-swaps. Items whose buckets are both full are listed.
+// settled tells what has become of an item.
+__device__ __forceinline__ void settled(const insertParams& p, u64 i, Outcome o, value v) {
+    if (p.rows.added) at<u8>(p.rows.added)[i] = o == ADDED;
+    if (KEEPS && o == ADDED) tell(p, i, v);
+    if (o == FULL || p.rows.attempt) settle_bit(p.rows.refused, p.rows.attempt, p.rows.positions ? at<u32>(p.rows.positions)[i] : i, stays(o));
+}
+
+// Moves brings items whose buckets are both full: pairs are moved on for them by one step, see Displace. It counts for a lane.
+struct Moves {
+    Tally<C> added;
+    u32 failed;
+    __device__ __forceinline__ Moves() : failed(0) {}
+    // one brings an item; all lanes of a tile bring the same.
+    template <bool REPLACE> __device__ __forceinline__ void one(const insertParams& p, u32 i) {
+        MoveTile g;
+        Displace<C, REPLACE> d;
+        d.begin(p.table, input_key<C>(p.rows.keys, i), input_value<C>(p.rows.values, i));
+        bool in;
+        while (d.round(p.table, g, in)) {}
+        if (d.outcome == ADDED) added.count(d.sub);
+        // The lane that has brought the pair in tells of it; of one that is not in, the first.
+        if (d.outcome == FULL && (in || g.rank() != 0)) return;
+        failed += d.outcome == FULL;
+        settled(p, i, d.outcome, d.v);
+    }
+    // all brings those that a warp has listed, all of whose lanes must reach it.
+    template <bool REPLACE> __device__ __forceinline__ void all(const insertParams& p, const Listed& listed) {
+        tile<32, true> warp;
+        warp.sync();
+        u32 n = *listed.count;
+        for (u32 i = (u32)warp.rank() / MoveTile::LANES; i < n; i += 32 / MoveTile::LANES) one<REPLACE>(p, listed.items[i]);
+    }
+};
+
+// Insertion by compare-and-swaps. Where both buckets are full, see Moves.
 template <bool REPLACE> struct InsertJob {
     typedef Pair Item;
+    static constexpr bool LISTS = !ALONE<InsertTile>;
     const insertParams& p;
     Insert<C, REPLACE> s;
-    Tally<C> added;
+    Moves sum;
     Listed listed;
-    u32 failed;
 
-    __device__ __forceinline__ InsertJob(const insertParams& p) : p(p), failed(0) { listed.begin(); }
+    __device__ __forceinline__ InsertJob(const insertParams& p) : p(p) {
+        if constexpr (LISTS) listed.begin();
+    }
     __device__ __forceinline__ Item load(u64 i) { return Item{input_key<C>(p.rows.keys, i), input_value<C>(p.rows.values, i)}; }
     template <class Warp> __device__ __forceinline__ Item shuffled(Warp warp, const Item& x, int from, u64) const {
         return Item{warp.shuffle(x.k, from), warp.shuffle(x.v, from)};
@@ -102,19 +111,18 @@ template <bool REPLACE> struct InsertJob {
     }
     __device__ __forceinline__ bool round(InsertTile g, bool active) { return s.round(p.table, g, active); }
     __device__ __forceinline__ void done(u64 i) {
-        if (s.outcome == ADDED) added.count(s.sub);
-        if (p.rows.added) at<u8>(p.rows.added)[i] = s.outcome == ADDED;
-        if (KEEPS && s.outcome == ADDED) tell(p, i, s.v);
-        bool full = s.outcome == FULL;
-        if (full) listed.put(p, (u32)i);
-        failed += full;
-        if (full || p.rows.attempt) settle_bit(p.rows.refused, p.rows.attempt, p.rows.positions ? at<u32>(p.rows.positions)[i] : i, stays(s.outcome));
+        if (s.outcome != FULL) {
+            if (s.outcome == ADDED) sum.added.count(s.sub);
+            settled(p, i, s.outcome, s.v);
+        } else if constexpr (LISTS) listed.put((u32)i);
+        else sum.template one<REPLACE>(p, (u32)i);
     }
+    // Pairs are moved on in the end: the loop that inserts needs all registers.
     __device__ __forceinline__ void end() {
-        listed.flush(p);
-        added.into(counters(p.table)->pairs);
+        if constexpr (LISTS) sum.template all<REPLACE>(p, listed);
+        sum.added.into(counters(p.table)->pairs);
         u64* to[1] = {&counters(p.table)->failed};
-        u32 n[1] = {failed};
+        u32 n[1] = {sum.failed};
         block_count(to, n);
     }
 };
@@ -168,48 +176,30 @@ __device__ __forceinline__ void in(const insertParams& p, u64 row, u64 position,
     if (KEEPS && added) tell(p, row, input_value<C>(p.rows.values, row));
 }
 
-// The items that were listed: pairs are moved on for them, by one step. A tile takes an item. The positions of those that find no room so are
-// listed for refine.
-template <bool REPLACE> __device__ __forceinline__ void move_batch(const insertParams& p) {
-    if constexpr (!C::LOCKED) {
-        typedef MoveTile Tile;
-        Tile g;
-        u32 n = load_relaxed(at<u32>(p.list)), placed = 0;
-        if (n > p.limit) n = (u32)p.limit;
-        if (block_index() * (u64)(block_threads() / Tile::LANES) >= n) return; // most lists are shorter than the grid
-        Tally<C> added;
-        for (u64 i = grid_thread() / Tile::LANES; i < n; i += grid_threads() / Tile::LANES) {
-            u32 row = load_readonly(at<u32>(p.list) + LIST_HEAD + i);
-            u64 position = p.rows.positions ? at<u32>(p.rows.positions)[row] : row;
-            Displace<C, REPLACE> s;
-            s.begin(p.table, input_key<C>(p.rows.keys, row), input_value<C>(p.rows.values, row));
-            bool is_in;
-            while (s.round(p.table, g, is_in)) {}
-            if (s.outcome == ADDED) added.count(s.sub);
-            if (s.outcome != FULL) {
-                in(p, row, position, s.outcome == ADDED);
-                placed++;
-            }
-            if (is_in || g.rank() != 0) continue;
-            u32 place = add(at<u32>(p.list) + 1, 1u);
-            if (place < p.limit) at<u32>(p.list)[LIST_HEAD + p.limit + place] = (u32)position;
-            else or_of(at<u32>(p.list) + 2, 1u);
-        }
-        count_into(&counters(p.table)->failed, 0 - (u64)placed);
-        added.into(counters(p.table)->pairs);
-    }
+// is_there tells that a key was seen. Where pairs are moved on, one may be missed.
+__device__ __forceinline__ bool is_there(const Table& t, key k) {
+    Home<C> h(t, k);
+    u32 same, there = 0;
+    Cells<C>::look(h.bucket(t, h.home), h.stored, same);
+    if (!same && !h.reserved) Cells<C>::look(h.bucket(t, h.other), h.stored, there);
+    return same | there;
 }
-// The positions that are still refused: pairs are moved on along longer paths. A tile takes a position. If there were too many for the
-// lists, it takes a word of the bitmap.
+
+// The positions that are still refused: pairs are moved on along longer paths. A tile takes a position of the list. Without one, it takes a word of the
+// bitmap.
 template <bool REPLACE> __device__ __forceinline__ void refine_batch(const insertParams& p) {
     typedef PathTile<C> Tile;
     Tile g;
-    u64 n = load_relaxed(at<u32>(p.list) + 1);
-    bool all = load_relaxed(at<u32>(p.list) + 2);
-    if (!all && block_index() * (u64)(block_threads() / Tile::LANES) >= n) return; // most lists are shorter than the grid
+    u64 n = p.list ? load_relaxed(at<u32>(p.list)) : (p.rows.n + 31) / 32;
+    if (p.list && n > p.limit) n = p.limit;
+    if (block_index() * (u64)(block_threads() / Tile::LANES) >= n) return; // most lists are shorter than the grid
+    if (!p.list && !load_relaxed(&counters(p.table)->failed)) return;
     Shifts<C> count;
     u64 placed = 0;
     auto place = [&](u64 i) {
+        // Rows whose key is there are among those that are refused, perhaps many of one key: they need no locks.
+        if constexpr (KEEPS)
+            if (g.shuffle((u32)is_there(p.table, input_key<C>(p.rows.keys, i)), 0)) return;
         LockedInsert<C, REPLACE> s;
         s.begin(p.table, input_key<C>(p.rows.keys, i), input_value<C>(p.rows.values, i));
         while (s.round(p.table, g, count)) {}
@@ -224,12 +214,11 @@ template <bool REPLACE> __device__ __forceinline__ void refine_batch(const inser
 #if !defined(WARPMAP_HOST)
     full = warp_shuffle(~0u, full, 0); // the lanes of a warp must go one way
 #endif
-    if (n > p.limit) n = p.limit;
     if (p.capacity && full > p.capacity) {}
-    else if (!all)
-        for (; tile < n; tile += tiles) place(at<u32>(p.list)[LIST_HEAD + p.limit + tile]);
+    else if (p.list)
+        for (; tile < n; tile += tiles) place(at<u32>(p.list)[1 + tile]);
     else
-        for (; tile < (p.rows.n + 31) / 32; tile += tiles)
+        for (; tile < n; tile += tiles)
             for (u32 left = g.shuffle(load_relaxed(at<u32>(p.rows.refused) + tile), 0); left; left &= left - 1) place(tile * 32 + lowest_bit(left));
     count.into(counters(p.table));
     count_into(&counters(p.table)->failed, 0 - placed);

@@ -4,8 +4,6 @@
 
 WARPMAP_KERNEL_RESIDENT(insert, insertParams, 4) { insert_batch<true>(p); }
 WARPMAP_KERNEL_RESIDENT(insert_new, insertParams, 4) { insert_batch<false>(p); }
-WARPMAP_KERNEL_RESIDENT(move, insertParams, 4) { move_batch<true>(p); }
-WARPMAP_KERNEL_RESIDENT(move_new, insertParams, 4) { move_batch<false>(p); }
 WARPMAP_KERNEL(refine, insertParams) { refine_batch<true>(p); }
 WARPMAP_KERNEL(refine_new, insertParams) { refine_batch<false>(p); }
 

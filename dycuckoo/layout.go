@@ -74,14 +74,12 @@ const (
 	maxPath = 64
 	// shortPath is the bound once givenUp inserts of a launch have found no room: the table is full.
 	shortPath, givenUp = 2, 1 << 10
-	// listShare: of a batch, one pair in so many, and leastListed, can be listed to have pairs moved on for it; what is more is
-	// refined, which is slow. At a filled factor of 0.7, one new pair in fifteen finds both buckets full; at 0.83, one in four. Of a batch of more than manyRows,
-	// which will not all come at that load, one in four times as many can be listed.
-	listShare, leastListed, manyRows = 2, 1 << 10, 1 << 24
-	listHead                         = 3 // see insertParams.List
-	leastList                        = 15
-	blockList                        = 1 << 10 // items that a block of a GPU lists before it adds them to all
-	refineGroup, moveGroup           = 8, 4    // lanes of a GPU that look for a path together, and that displace
+	// listed is how many rows a lane of an insert has at most: its warp has room to list them all, because pairs are moved on in the end for those whose two
+	// buckets are full. At a filled factor of 0.7, one new pair in fifteen finds both full; at 0.83, one in four.
+	listed = 16
+	// leastListed and leastList: a list for refine has room for so many rows and a share of the batch; or, where memory is short, for so few.
+	leastListed, leastList = 1 << 10, 31
+	refineGroup, moveGroup = 8, 4 // lanes of a GPU that look for a path together, and that displace
 	// Of the inserts of staged.cu: what bounds a block's shared memory beside what its launch names, which staged.cu asserts; the bytes of a Fill; and
 	// a bound for the rows of a block that are listed, which have numbers of 16 bits.
 	stagedFixed, fillBytes, stagedMost = 3 << 10, 4, 1<<16 - 1
@@ -265,12 +263,12 @@ func (k *Counters) live() (n int64) {
 	return n
 }
 
-// insertParams are the parameters of insert, move, refine, and their like for InsertNew; and of the kernels of update.cu and choose.cu.
+// insertParams are the parameters of insert, refine, and their like for InsertNew; and of the kernels of update.cu and choose.cu.
 type insertParams struct {
 	Table Table
 	Rows  frame.Placing
-	// List is u32: how many items found both buckets full, how many positions no pair was moved on for, and whether there were more than
-	// Limit of either; then up to Limit items, and up to Limit positions.
+	// List, where not 0, is u32, for refine: how many positions no pair was moved on for, and up to Limit of them. Without it, they are those whose bit
+	// is set.
 	List, Limit uint64
 	// Capacity, where not 0, is how many slots there are: where more pairs are refused than are free, refine does nothing.
 	Capacity uint64
@@ -373,8 +371,7 @@ func defines() []device.Define {
 		{Name: "DYCUCKOO_MAX_TRIES", Value: maxTries},
 		{Name: "DYCUCKOO_HISTOGRAM_BINS", Value: histogramBins},
 		{Name: "DYCUCKOO_LAST_ATTEMPT", Value: lastAttempt},
-		{Name: "DYCUCKOO_BLOCK_LIST", Value: blockList},
-		{Name: "DYCUCKOO_LIST_HEAD", Value: listHead},
+		{Name: "DYCUCKOO_LISTED", Value: listed},
 		{Name: "DYCUCKOO_REFINE_GROUP", Value: refineGroup},
 		{Name: "DYCUCKOO_MOVE_GROUP", Value: moveGroup},
 		{Name: "DYCUCKOO_STAGED_FIXED", Value: stagedFixed},

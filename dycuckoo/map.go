@@ -130,5 +130,5 @@ func (c *core) mix(st *device.Stream, b frame.MixedRows) (refused []int, why, er
 		c.unseen = true
 		return c.kernel.mixed.Launch(st, c.lockedGrid(b.N), &mixedParams{Table: c.table(), Ops: b.Ops, Keys: b.Keys, Values: b.Values, Results: b.Results, Status: b.Status,
 			Refused: part.Refused, N: part.N, Attempt: part.Attempt})
-	})
+	}, nil)
 }

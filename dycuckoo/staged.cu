@@ -626,13 +626,13 @@ template <bool REPLACE> struct StagedJob {
         u32 left = all ? n : stage.left, failed = 0;
         u16* row = rest().item;
         if (thread_index() == 0) {
-            u32 base = all ? 0 : add_in_memory(at<u32>(p.list) + 1, left);
+            u32 base = all ? 0 : add_in_memory(at<u32>(p.list), left);
             stage.base = base;
             stage.listed = failed = all || base > p.limit ? 0 : p.limit - base < left ? (u32)p.limit - base : left;
         }
         block_sync();
         u32 listed = stage.listed;
-        for (u32 i = thread_index(); i < listed; i += block_threads()) at<u32>(p.list)[DYCUCKOO_LIST_HEAD + p.limit + stage.base + i] = (u32)first + row[i];
+        for (u32 i = thread_index(); i < listed; i += block_threads()) at<u32>(p.list)[1 + stage.base + i] = (u32)first + row[i];
         Paths count{0};
         typedef PathTile<C> Path;
         Path g;

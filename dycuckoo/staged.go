@@ -55,7 +55,7 @@ func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b fram
 	if !c.loadStaged() {
 		return 0, nil
 	}
-	list, limit, lease, err := c.lists(b.N/stagedShare + leastListed)
+	list, limit, lease, err := c.list(b.N/stagedShare + leastListed)
 	if err != nil {
 		return 0, err
 	}
@@ -79,7 +79,7 @@ func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b fram
 		Regions: &fine.Regions, KeyBytes: c.cfg.keyBytes, ValueBytes: c.cfg.valueBytes, Params: c.partitionParams(q.Table),
 	}, b, fine.Large, fine.Within, func(o frame.Ordered, starts device.Slice[uint64], _ frame.Rows) error {
 		q.Rows, q.Starts = p.Rows.Of(o), starts.Addr()
-		err := list.Slice(0, 4*listHead).Fill(st, 0)
+		err := list.Slice(0, 4).Fill(st, 0)
 		if err == nil {
 			err = insert.Launch(st, grid, &q)
 		}

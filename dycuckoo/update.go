@@ -77,14 +77,13 @@ func (c *core) meet(st *device.Stream, k device.Kernel[insertParams], b frame.Ro
 		}
 		p := c.insertParams(part)
 		p.Rows.Attempt = max(1, part.Attempt)
-		if err := c.launchInsert(st, &c.keeping, p, rows); err != nil {
-			return err
-		}
-		if err := c.reset(st); err != nil {
-			return err
-		}
-		return there(1)
-	})
+		return frame.InTurn(
+			func() error { return c.launchInsert(st, &c.keeping, p, rows) },
+			func() error { return c.refine(st, &c.keeping, p, rows) },
+			func() error { return c.reset(st) },
+			func() error { return there(1) },
+		)
+	}, nil)
 }
 
 func (c *core) updateProgram(header device.File) *device.Program {

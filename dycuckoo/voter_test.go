@@ -3,7 +3,6 @@ package dycuckoo
 import (
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 	"testing"
 
@@ -26,7 +25,7 @@ func TestVotersUnderStress(t *testing.T) {
 	for i, o := range testenv.Some(voters, 1) {
 		for seed := range uint64(testenv.Seeds(24)) {
 			seed += uint64(100 * i)
-			if err := crowd(open(t, "cpu", device.WithStress(seed)), o, math.MaxInt64); err != nil {
+			if err := crowd(open(t, "cpu", device.WithStress(seed)), o); err != nil {
 				t.Fatalf("%v, buckets of %d bytes, seed %d: %v", o.Layout, o.Bucket, seed, err)
 			}
 		}
@@ -66,7 +65,7 @@ func TestStressFindsDefectsOfVotes(t *testing.T) {
 			dycuckooCUH = strings.Replace(header, c.old, c.now, 1)
 			const seeds = 200
 			for seed := range uint64(seeds) {
-				if err := crowd(open(t, "cpu", device.WithStress(seed)), voters[0], math.MaxInt64); err != nil {
+				if err := crowd(open(t, "cpu", device.WithStress(seed)), voters[0]); err != nil {
 					t.Logf("seed %d: %v", seed, err)
 					return
 				}

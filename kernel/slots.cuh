@@ -41,10 +41,10 @@ template <class C> struct Access<C, WHOLE_PAIRS> {
         return cas(word_at(slots, index), free, pack(k, v)) == free;
     }
     // replace changes the value of a pair that was seen. One try is enough: if the word has changed since, another
-    // replace or an erase came between, and this one counts as having come just before it.
-    static __device__ __forceinline__ void replace(u64 slots, u64, u64 index, word seen, key k, value v) {
+    // replace or an erase came between, and this one counts as having come just before it. It tells whether the slot still held the key.
+    static __device__ __forceinline__ bool replace(u64 slots, u64, u64 index, word seen, key k, value v) {
         word now = pack(k, v);
-        if (now != seen) cas(word_at(slots, index), seen, now);
+        return now == seen || key_of(cas(word_at(slots, index), seen, now)) == k;
     }
     // merge makes of the value and v what now(value, v) says, and tells whether the slot still held the key.
     template <class Now> static __device__ __forceinline__ bool merge(u64 slots, u64, u64 index, word seen, key k, value v, Now now) {

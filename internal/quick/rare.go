@@ -6,7 +6,7 @@ package quick
 // should do without.
 var Rare = map[string][][]string{
 	"cuckoo": {regions, withinRegions},
-	"dycuckoo": {regions, withinRegions, {"mixed"}, {"refine", "move"}, {"insert_new", "refine_new", "move_new"}, {"refuse_absent"},
+	"dycuckoo": {regions, withinRegions, {"mixed"}, {"refine"}, {"insert_new", "refine_new"}, {"refuse_absent"},
 		{"halve", "unhalve", "merge_filters", "close_buckets", "refresh_filters"}},
 	"gph":       {{"fill_new", "refine_new"}},
 	"gph_build": {withinRegions},
