@@ -604,7 +604,9 @@ func (l *lists) ahead(st *device.Stream, exact bool, b frame.Rows) (sure bool, g
 	switch s0 := int64(l.opts.InitialBucket); {
 	case exact:
 	case l.keys.live() == 0:
-		need = min(need*s0, need+distinct*(s0-1))
+		if need = need + distinct*(s0-1); s0 > 1 { // then a bucket is rounded up to no more than so many for each of its values
+			need = min(need, b.N*s0)
+		}
 	default:
 		need += distinct * (s0 - 1 + int64(l.cfg.header()))
 	}
