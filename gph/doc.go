@@ -104,8 +104,8 @@
 //     (load_kept): on an H200 that is worth a tenth of the rate, and needs no window of the cache that other programs
 //     would miss.
 //   - Build takes as few cells as the set allows, so that they stay in that cache up to load factors of 0.95. At 0.8 a cell
-//     has 18 pairs, so from about a billion pairs on they no longer fit the 60 MB of an H200: by an estimate, warpcore's
-//     look-ups are as fast from there on (docs/speed.md).
+//     has 18 pairs, so they outgrow the 60 MB of an H200: with 500 million pairs look-ups are still faster than
+//     warpcore's, with a billion they are not (docs/speed.md).
 //   - A delete empties a slot at once, because no search goes on past one. Nothing may run beside deletes. The paper
 //     has no deletes.
 //   - No key is reserved (invariant 3), values may be of 16 bytes, and a table grows, or takes another hash function if
