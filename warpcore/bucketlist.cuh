@@ -235,12 +235,18 @@ template <class C, class Tile, class Visit> __device__ u32 for_values(const List
     return n;
 }
 
+#if defined(WARPMAP_HOST)
+constexpr int IN_FLIGHT = 1;
+#else
+constexpr int IN_FLIGHT = 4; // values of a lane that are asked for at once
+#endif
+
 // each_value goes over the values of the lists that the lanes of a warp bring, n each: all lanes read neighbouring values, and call
 // emit(on, owner, number, value), where `on` says whether there is one, of the list of lane `owner`. All lanes must come.
 template <class C, class Warp, class Emit> __device__ __forceinline__ void each_value(const Lists& t, Warp warp, u64 last, u32 n, Emit emit) {
     typedef typename C::value value;
     u32 start = n ? start_of<C>(t, last) : 0;
-    deal<value>(warp, n, [&](bool on, int owner, u32 number) {
+    deal<value, IN_FLIGHT>(warp, n, [&](bool on, int owner, u32 number) {
         Cursor<C> c(warp.shuffle(last, owner), warp.shuffle(start, owner));
         return on ? load_relaxed(c.value_at(t, number)) : value{};
     }, emit);

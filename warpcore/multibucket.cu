@@ -244,7 +244,7 @@ WARPMAP_KERNEL(export_pairs, slotsParams) {
         u64 all, before = warp.scan((u64)n, all), first = 0, slot = s.live ? s.slots + s.index * C::SLOT_BYTES : 0;
         if (all && warp.rank() == 0) first = add(&counters(p.table)->exported, all);
         first = warp.shuffle(first, 0) + before;
-        deal<value>(warp, n, [&](bool on, int owner, u32 number) {
+        deal<value, 2>(warp, n, [&](bool on, int owner, u32 number) {
             u64 from = warp.shuffle(slot, owner);
             return on ? load_relaxed(values_at<C>(from) + number) : value{};
         }, [&](bool on, int owner, u32 number, value v) {
@@ -339,7 +339,7 @@ WARPMAP_KERNEL(fill_all, findAllParams) {
                 if (!warp.any(n[j] > 1)) continue;
                 u64 slot = address_in(stash[j]);
                 bool more = n[j] > 1 && (slot & MORE);
-                deal<value>(warp, n[j] == 1 || more ? 0 : n[j], [&](bool on, int owner, u32 number) {
+                deal<value, 2>(warp, n[j] == 1 || more ? 0 : n[j], [&](bool on, int owner, u32 number) {
                     u64 from = warp.shuffle(slot, owner);
                     return on ? load_relaxed(values_at<C>(from) + number) : value{};
                 }, [&](bool on, int owner, u32 number, value v) {

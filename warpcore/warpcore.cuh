@@ -960,14 +960,9 @@ template <class Warp> struct Dealer {
 };
 
 // deal goes over items that the lanes of a warp bring, n each: neighbouring lanes take neighbouring items. load(on, owner, number) gives one, where `on`
-// says whether there is one, of lane `owner`; then comes emit(on, owner, number, item). Several are loaded before the first is emitted. All lanes must
+// says whether there is one, of lane `owner`; then comes emit(on, owner, number, item). EACH are loaded before the first is emitted. All lanes must
 // come, and do so to both.
-template <class Item, class Warp, class Load, class Emit> __device__ __forceinline__ void deal(Warp warp, u32 n, Load load, Emit emit) {
-#if defined(WARPMAP_HOST)
-    constexpr int EACH = 1;
-#else
-    constexpr int EACH = 4;
-#endif
+template <class Item, int EACH, class Warp, class Load, class Emit> __device__ __forceinline__ void deal(Warp warp, u32 n, Load load, Emit emit) {
     Dealer<Warp> dealer(warp, n);
     while (dealer.more()) {
         Item item[EACH];
