@@ -161,6 +161,9 @@ func (d *Device) module(p *Program, how parting) (m *Module, err error) {
 	if p == nil {
 		return nil, errors.New("device.Compile: no Program")
 	}
+	if !d.made() {
+		return nil, errUnmade
+	}
 	x, err := d.prepare(p, how)
 	if err != nil {
 		return nil, err

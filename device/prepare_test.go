@@ -116,3 +116,14 @@ func TestPreparedConcurrently(t *testing.T) {
 		t.Errorf("one program is prepared %d times; %d pieces of memory are left", len(d.prepared["many"]), len(d.Live()))
 	}
 }
+
+// A Device that Open has not made compiles nothing, and says so.
+func TestNoDeviceCompiles(t *testing.T) {
+	p := &Program{Name: "p", Files: []File{{"p.cu", "int x;"}}}
+	var d Device
+	for _, compile := range []func(*Program) (*Module, error){d.Compile, d.CompileApart, (*Device)(nil).Compile} {
+		if _, err := compile(p); err != errUnmade {
+			t.Errorf("it gives %v", err)
+		}
+	}
+}
