@@ -193,7 +193,6 @@ template <bool REPLACE> __device__ __forceinline__ void refine_batch(const inser
     u64 n = p.list ? load_relaxed(at<u32>(p.list)) : (p.rows.n + 31) / 32;
     if (p.list && n > p.limit) n = p.limit;
     if (block_index() * (u64)(block_threads() / Tile::LANES) >= n) return; // most lists are shorter than the grid
-    if (!p.list && !load_relaxed(&counters(p.table)->failed)) return;
     Shifts<C> count;
     u64 placed = 0;
     auto place = [&](u64 i) {
@@ -205,16 +204,18 @@ template <bool REPLACE> __device__ __forceinline__ void refine_batch(const inser
         while (s.round(p.table, g, count)) {}
         if (g.rank() != 0 || s.outcome == FULL) return;
         in(p, i, i, s.outcome == ADDED);
-        placed++;
+        placed += !KEEPS || s.outcome == ADDED; // there, rows whose key is there are not counted
         if (s.outcome == ADDED) count.added(p.table, s.sub);
     };
     u64 full = 0, tile = grid_thread() / Tile::LANES, tiles = grid_threads() / Tile::LANES;
     for (int i = 0; i < C::D; i++) full += load_relaxed(&counters(p.table)->pairs[i]);
-    full += load_relaxed(&counters(p.table)->failed); // last: blocks that end take from it what they add to the pairs
+    u64 failed = load_relaxed(&counters(p.table)->failed); // last: blocks that end take from it what they add to the pairs
+    full += failed;
 #if !defined(WARPMAP_HOST)
     full = warp_shuffle(~0u, full, 0); // the lanes of a warp must go one way
+    failed = warp_shuffle(~0u, failed, 0);
 #endif
-    if (p.capacity && full > p.capacity) {}
+    if (!p.list && !failed || p.capacity && full > p.capacity) {} // but all threads of the block meet below
     else if (p.list)
         for (; tile < n; tile += tiles) place(at<u32>(p.list)[1 + tile]);
     else
