@@ -147,7 +147,8 @@ func (k Finder) Run(f *Frame, st *device.Stream, grid func(items int64) device.G
 	if n > 0 {
 		g := grid(n)
 		if info := f.Device.Info(); rows.Each > 1 && info.CUDA() && !info.Stress {
-			g.Blocks = min(g.Blocks, asideBlocks*int64(info.Multiprocessors))
+			const most = Threads * mostOfLane
+			g.Blocks = min(g.Blocks, max(asideBlocks*int64(info.Multiprocessors), (n+most-1)/most))
 		}
 		if err := k.launchCount(st, count, g, p); err != nil {
 			return 0, err
