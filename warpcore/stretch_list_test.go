@@ -306,6 +306,8 @@ func TestListStretchesFindDefects(t *testing.T) {
 		{"values are written before all slots are", true, &stretchListCU, "    block_sync();\n    job.write_values();", "    job.write_values();", stress},
 		{"values are written out before all are there", true, &stretchListCU, "        if (!together) return;\n        block_sync();\n", "        if (!together) return;\n", stress},
 		{"lists of rows that are left over are not blocked", true, &bucketlistCU, "list::with_state(load_relaxed(list::last_at<C>(slot)), LIST_BLOCKED));\n    });", "load_relaxed(list::last_at<C>(slot)));\n    });", stress},
+		{"a value is dealt to the list before its own", true, &warpcoreCUH, "if (warp.shuffle(before, whose + d) <= number) whose += d;", "if (warp.shuffle(before, whose + d) < number) whose += d;", stress},
+		{"behind a long list all is dealt out", true, &warpcoreCUH, "while (next >= its && owner < 31) {", "if (next >= its && owner < 31) {", stress},
 		{"rows that are left over want what they like", true, &bucketlistCU, "if (p.most && size > rows * p.most)", "if (false)", stress},
 	})
 }

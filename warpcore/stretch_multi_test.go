@@ -217,6 +217,7 @@ func multiStretchDefects(story func(seed uint64) error) []defect {
 		{"a turn has a window more", false, &multileftCUH, "s.p.go_to(s.p.turn());", "s.p.go_to(++s.probes - 1);", story},
 		{"rows that are left over begin anew", false, &multileftCUH, "        s.p.go_to(s.p.turn());\n", "", story},
 		{"a lane's values go over another's", false, &warpcoreCUH, "value* at_once = at<value>(g.shuffle(to, j)) + (sum - own >> 8 * j & 15);", "value* at_once = at<value>(g.shuffle(to, j)) + (sum >> 8 * j & 15);", story},
+		{"a key's first value comes to another lane", false, &warpcoreCUH, "v[j] = (up ? v[j + d] : v[j]) |", "v[j] = (up ? v[j] : v[j + d]) |", story},
 		{"an empty slot does not end a look-up", false, &warpcoreCUH, "if (g.rank() >= d) sum += before;", "if (g.rank() > d) sum += before;", story},
 		{"the last row that is left over is twice", false, &multileftCUH, "FOR_EACH_ITEM(i, n) {", "if (n) n++; FOR_EACH_ITEM(i, n) {", story},
 	}
