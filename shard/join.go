@@ -170,28 +170,69 @@ func (m *Member) named(err error) error {
 	return err
 }
 
-// leave ends the membership, after an error so that the others hear of it.
+// leave ends the membership, after an error so that the others hear of it. Otherwise it says first that this member
+// leaves: a member that still wants it gets an error then, which ends all that waits here. The communicator is
+// destroyed if all leave, which they do together. It is aborted if not, once nobody is in a call any more.
 func (m *Member) leave(why error) (err error) {
 	m.over.Do(func() {
 		if m.meeting != nil && why != nil {
 			m.meeting.Fail(why.Error())
 		}
+		stuck := false
+		if m.comm != nil && why == nil && m.meeting.Part() {
+			err, stuck = m.destroy()
+		}
 		close(m.stop)
-		m.wg.Wait()
-		if m.comm != nil {
-			if why == nil && m.meeting.Err() == nil {
-				err = m.d.Current(m.comm.Destroy)
+		if !stuck {
+			m.wg.Wait()
+			if m.comm != nil {
+				err = errors.Join(err, m.comm.Abort()) // does nothing if it is destroyed
 			}
-			err = errors.Join(err, m.comm.Abort()) // which does nothing where it is destroyed
 		}
 		if m.meeting != nil {
 			m.meeting.Close()
 		}
-		if m.opened {
+		if m.opened && !stuck {
 			err = errors.Join(err, m.d.Close())
 		}
 	})
 	return err
+}
+
+// destroy destroys the communicator. All others do so, too, unless they end before: they have rendezvous.Silence. If
+// stuck is true, NCCL still waits for one of them, and has the communicator and the device.
+func (m *Member) destroy() (err error, stuck bool) {
+	give, destroyed := make(chan struct{}), make(chan error, 1)
+	crash.Go(func() {
+		destroyed <- m.d.Current(func() error { return m.comm.Destroy(give) })
+	})
+	late := time.NewTimer(rendezvous.Silence)
+	defer late.Stop()
+	select {
+	case err := <-destroyed:
+		return err, false
+	case <-m.meeting.Broken():
+	case <-late.C:
+	}
+	close(give)
+	select {
+	case err := <-destroyed:
+		return err, false
+	case <-time.After(rendezvous.Silence):
+		return fmt.Errorf("%s: NCCL waits for another member, which has stopped while all left the job", family), true
+	}
+}
+
+// begin waits for this member's turn to make a collective call. The members that leave wait for its end.
+func (m *Member) begin() {
+	m.turn.Lock()
+	m.meeting.Enter()
+}
+
+// end ends a collective call.
+func (m *Member) end() {
+	m.meeting.Exit()
+	m.turn.Unlock()
 }
 
 // Rank is this member's number, from 0 on.
@@ -203,10 +244,11 @@ func (m *Member) Size() int { return m.size }
 // Device is this member's device.
 func (m *Member) Device() *device.Device { return m.d }
 
-// Close leaves the job. Call it when all tables of the member are closed. Other members that still want this one are
-// told that it has left. A second call does nothing.
+// Close leaves the job. Call it when all tables of the member are closed. Close is not collective: it waits until other
+// members have ended the calls that they are in, and a second longer for them to leave, too. A call that another member
+// makes afterwards returns an error that names this one. A second call of Close does nothing.
 //
-// If a call is under way, Close ends that call, here and for the other members, and tells them so.
+// If a call of this member is under way, Close ends that call, and all members get an error that says so.
 func (m *Member) Close() error {
 	if m.stop == nil {
 		return nil

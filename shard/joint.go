@@ -47,8 +47,8 @@ func newJoint(mem *Member, w frame.Width, o Options,
 	if mem.meeting == nil {
 		return nil, errors.New("shard: a Member that Join has not made")
 	}
-	mem.turn.Lock()
-	defer mem.turn.Unlock()
+	mem.begin()
+	defer mem.end()
 	mem.tables++
 	all := o.Options
 	err = errors.Join(w.Err, all.Complete(1))
@@ -130,8 +130,8 @@ func (j *joint) together(what string, err error) error {
 // others, which may wait for this member; one that is broken need not, for then nobody waits: no rank knows how far
 // others came.
 func (j *joint) locked(what string, do func() error) error {
-	j.turn.Lock()
-	defer j.turn.Unlock()
+	j.begin()
+	defer j.end()
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	err := j.usable()

@@ -298,11 +298,15 @@ func (c *Comm) Exchange(send, receive []Piece, stream uintptr) error {
 // it, but not for the work that they began. A second call does nothing.
 func (c *Comm) Abort() error { return c.free("ncclCommAbort") }
 
-// Destroy frees a communicator on which nothing is under way. After Abort it does nothing.
-func (c *Comm) Destroy() error {
+// Destroy frees a communicator on which nothing is under way. It is collective among the ranks of a host. Until all of
+// them have called it, give ends it: then the communicator is aborted. After that, only what the other ranks do ends
+// it, and Abort waits for it. After Abort it does nothing.
+func (c *Comm) Destroy(give <-chan struct{}) error {
 	err := c.with(func(h uintptr) error { return call(c.n, "ncclCommFinalize", h) })
 	if err == nil {
-		err = c.Wait(nil)
+		err = c.Wait(give)
+	} else if c.Failing != nil && !errors.Is(err, ErrAborted) {
+		c.Failing(err)
 	}
 	switch {
 	case errors.Is(err, ErrAborted):

@@ -67,7 +67,7 @@ func TestExchange(t *testing.T) {
 					}
 				}
 				if err == nil {
-					err = c.Destroy()
+					err = c.Destroy(nil)
 				}
 				done <- err
 			}()

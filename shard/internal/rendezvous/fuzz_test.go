@@ -62,7 +62,8 @@ func meeting(rank, size int) *Meeting {
 	return &Meeting{
 		o:    Options{Rank: rank, Size: size, Token: "secret", silence: 10 * time.Second},
 		done: make(chan struct{}), broken: make(chan struct{}), agreed: make(chan [][]byte, 1),
-		said: make([][]byte, size), left: make([]bool, size), came: make([]*peer, size), answer: make(chan struct{}),
+		said: make([][]byte, size), left: make([]bool, size), resting: make([]bool, size),
+		came: make([]*peer, size), answer: make(chan struct{}),
 	}
 }
 
@@ -124,6 +125,7 @@ func FuzzMember(f *testing.F) {
 		f.Add(written(text(refuse, 0, "no")), rank, false)
 		f.Add(written(frame{Kind: start}, frame{Kind: start}), rank, false)
 		f.Add(written(frame{Kind: bye}, text(say, 2, "")), rank, true)
+		f.Add(written(frame{Kind: rest, Rank: 2}, frame{Kind: bye, Rank: 2}, frame{Kind: bye, Rank: 3}), rank, true)
 		f.Add(written(text(say, 1, ""), text(say, 1, "b"), frame{told, 0, [][]byte{nil, nil, nil}}, frame{told, 0, [][]byte{nil, nil, nil}}), rank, true)
 	}
 	f.Fuzz(func(t *testing.T, said []byte, rank byte, started bool) {
@@ -155,6 +157,7 @@ func FuzzMember(f *testing.F) {
 			agreed.Wait()
 			p.close(nil)
 			wait()
+			m.wg.Wait()
 			m.telling.Wait()
 			if gone := new(GoneError); m.err != nil && (!errors.As(m.err, &gone) || m.o.Rank == 0 && gone.Rank != 1) {
 				t.Errorf("%v: want that rank 1 is gone", m.err)

@@ -95,10 +95,11 @@ const (
 	bye  // a member leaves
 	ask  // of rank 0: say that you are there; of another: say when all are
 	here // the answer
+	rest // a member has heard that another leaves, and is in no call
 )
 
 // version is the protocol's.
-const version = "warpmap job 3"
+const version = "warpmap job 4"
 
 // Bytes of a frame. Its parts are read as they come, so a length alone takes no memory.
 const (
@@ -333,7 +334,12 @@ type Meeting struct {
 	broken  chan struct{}  // closed when err is set
 	telling sync.WaitGroup // of rank 0: the others hear of err
 	said    [][]byte       // of rank 0: what has come of what is agreed on next
-	left    []bool         // who has left; others than rank 0 know of that alone
+	left    []bool         // the ranks that leave, or have left
+	resting []bool         // the ranks that are in no call, and begin none that others take part in
+	calls   int            // calls of this rank that have begun, and not ended
+	rested  bool           // this rank has said that it rests
+	parted  bool           // this rank has said that it leaves
+	cut     bool           // of others than rank 0: rank 0 has left, and its connection is closed
 	asking  bool           // of others than rank 0: Agree waits for it
 	answer  chan struct{}  // closed with each answer of a peer, and made anew
 	agreed  chan [][]byte
@@ -355,8 +361,8 @@ func Meet(ctx context.Context, o Options) (*Meeting, error) {
 	}
 	m := &Meeting{
 		o: o, done: make(chan struct{}), broken: make(chan struct{}), agreed: make(chan [][]byte, 1),
-		said: make([][]byte, o.Size), left: make([]bool, o.Size), came: make([]*peer, o.Size),
-		answer: make(chan struct{}),
+		said: make([][]byte, o.Size), left: make([]bool, o.Size), resting: make([]bool, o.Size),
+		came: make([]*peer, o.Size), answer: make(chan struct{}),
 	}
 	var err error
 	if o.Rank == 0 {
@@ -705,18 +711,12 @@ func (m *Meeting) listen(p *peer) {
 		if err == nil {
 			err = m.heard(p, f)
 		}
-		switch {
-		case errors.Is(err, errLast):
-			return
-		case err != nil:
+		if err != nil {
 			m.lost(p, err)
 			return
 		}
 	}
 }
-
-// errLast says that nothing comes behind a frame.
-var errLast = errors.New("no more comes")
 
 // heard does what a frame asks for.
 func (m *Meeting) heard(p *peer, f frame) error {
@@ -751,9 +751,18 @@ func (m *Meeting) heard(p *peer, f frame) error {
 		m.asks(p)
 	case f.Kind == here && started && len(f.Parts) == 0:
 		return m.answers(p)
-	case f.Kind == bye && started:
-		m.leave(p.rank)
-		return errLast
+	case (f.Kind == bye || f.Kind == rest) && started && len(f.Parts) == 0:
+		rank := f.Rank
+		if m.o.Rank == 0 {
+			rank = p.rank
+			m.pass(p, frame{Kind: f.Kind, Rank: rank})
+		}
+		if rank < 0 || rank >= m.o.Size {
+			return errForeign
+		}
+		if m.rests(rank, f.Kind == bye); f.Kind == bye {
+			m.leave(rank)
+		}
 	default:
 		return errForeign
 	}
@@ -763,18 +772,20 @@ func (m *Meeting) heard(p *peer, f frame) error {
 // replaced tells, at rank 0, that a rank has come again since, or that it is known to be lost. The lock is held.
 func (m *Meeting) replaced(p *peer) bool { return m.o.Rank == 0 && m.came[p.rank] != p }
 
-// lost notes that a connection is of no more use.
+// lost notes that a connection is of no more use. That is no failure of a rank that has said that it leaves.
 func (m *Meeting) lost(p *peer, err error) {
 	p.close(err)
 	err = cmp.Or(p.why, err)
 	m.mu.Lock()
-	started, replaced := m.started, m.replaced(p)
+	started, replaced, left := m.started, m.replaced(p), m.left[p.rank]
 	if !started && !replaced {
 		m.came[p.rank] = nil // it may come again
 	}
 	m.mu.Unlock()
 	switch {
 	case replaced:
+	case left:
+		m.lostLeaver(p.rank)
 	case !started:
 		p.begun <- err
 	case errors.As(err, new(silentError)), errors.Is(err, errForeign):
@@ -782,6 +793,43 @@ func (m *Meeting) lost(p *peer, err error) {
 	default:
 		m.lose(&GoneError{p.rank, "its connection broke: " + err.Error()})
 	}
+}
+
+// lostLeaver notes that the connection of a rank that leaves has ended. Such a rank waits until no other is in a call,
+// unless its process ends before: then what it has sent may never arrive, and calls that wait for it must end.
+func (m *Meeting) lostLeaver(rank int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closing {
+		return
+	}
+	m.cut = m.o.Rank > 0
+	m.stir()
+	crash.Beside(&m.wg, func() {
+		late := time.NewTimer(m.o.silence)
+		defer late.Stop()
+		for {
+			m.mu.Lock()
+			rest, next := m.calls == 0, m.answer
+			if m.o.Rank == 0 {
+				rest = !slices.Contains(m.resting, false)
+			}
+			m.mu.Unlock()
+			if rest {
+				return
+			}
+			select {
+			case <-next:
+			case <-m.broken:
+				return
+			case <-m.done:
+				return
+			case <-late.C:
+				m.lose(&GoneError{rank, "it has left, and ended while others were in a call"})
+				return
+			}
+		}
+	})
 }
 
 // tell says something to all peers, none of which waits for another that is slow.
@@ -793,15 +841,115 @@ func (m *Meeting) tell(f frame) {
 	wg.Wait()
 }
 
-// leave notes that a rank left: no harm, unless somebody wants to agree on something.
+// pass sends a frame of one peer to all other peers. Only rank 0 has several.
+func (m *Meeting) pass(from *peer, f frame) {
+	var wg sync.WaitGroup
+	for _, p := range m.peers {
+		if p != from {
+			crash.Beside(&wg, func() { p.send(f) }) // if that fails, reading does
+		}
+	}
+	wg.Wait()
+}
+
+// rests notes that a rank is in no call, and whether it leaves.
+func (m *Meeting) rests(rank int, leaves bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.resting[rank] = true
+	m.left[rank] = m.left[rank] || leaves
+	m.stir()
+}
+
+// leave answers a rank that leaves, and fails if some rank waits for its part of an agreement. Of a rank other than
+// itself and this one, rank 0 knows whether any rank waits: what it sent before the rank left may still be on its way.
 func (m *Meeting) leave(rank int) {
 	m.mu.Lock()
-	m.left[rank] = true
-	m.stir()
-	waiting := m.asking || slices.ContainsFunc(m.said, func(b []byte) bool { return b != nil })
+	waiting := slices.ContainsFunc(m.said, func(b []byte) bool { return b != nil })
+	if m.o.Rank > 0 {
+		waiting = m.asking && rank == 0
+	}
 	m.mu.Unlock()
 	if waiting {
 		m.lose(&GoneError{rank, "it has left"})
+	}
+	m.rest()
+}
+
+// rest has others hear that this rank is in no call, once another leaves.
+func (m *Meeting) rest() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.rested || m.parted || m.closing || m.calls > 0 || !slices.Contains(m.left, true) {
+		return
+	}
+	m.rested, m.resting[m.o.Rank] = true, true
+	m.stir()
+	crash.Beside(&m.wg, func() { m.tell(frame{Kind: rest, Rank: m.o.Rank}) })
+}
+
+// Enter says that this rank begins a call that others take part in. Exit says that it has ended.
+func (m *Meeting) Enter() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.calls++
+}
+
+// Exit says that a call has ended that began with Enter.
+func (m *Meeting) Exit() {
+	m.mu.Lock()
+	m.calls--
+	m.stir()
+	m.mu.Unlock()
+	m.rest()
+}
+
+// Part says to all other ranks that this one leaves, and waits until nothing of it is wanted any more: it still hears of
+// ranks that are gone. It returns true once all other ranks leave, too. It returns false once all of them are in no
+// call, and within a second some have not said that they leave; when a rank is gone; when rank 0 has left before it
+// passed on what others say; and after Patience. After Part, Agree returns ErrLeft.
+func (m *Meeting) Part() bool {
+	m.mu.Lock()
+	said := m.parted
+	m.parted = true
+	m.left[m.o.Rank], m.resting[m.o.Rank] = true, true
+	m.stir()
+	waiting := slices.ContainsFunc(m.said, func(b []byte) bool { return b != nil })
+	m.mu.Unlock()
+	m.telling.Wait() // that this one leaves is not the first that others are to hear
+	if !said {
+		m.tell(frame{Kind: bye, Rank: m.o.Rank})
+	}
+	if waiting { // at rank 0: a rank has said its part, and waits for this one's
+		m.lose(&GoneError{m.o.Rank, "it has left"})
+	}
+	over := time.NewTimer(patience * m.o.silence)
+	defer over.Stop()
+	var late <-chan time.Time
+	for {
+		m.mu.Lock()
+		all, rest, next := !slices.Contains(m.left, false), !slices.Contains(m.resting, false), m.answer
+		vain := m.cut || m.err != nil
+		m.mu.Unlock()
+		switch {
+		case vain:
+			return false
+		case all:
+			return true
+		case rest && late == nil:
+			soon := time.NewTimer(m.o.silence / 5)
+			defer soon.Stop()
+			late = soon.C
+		}
+		select {
+		case <-next:
+		case <-m.broken:
+			return false
+		case <-late:
+			return false
+		case <-over.C:
+			return false
+		}
 	}
 }
 
@@ -859,18 +1007,17 @@ var ErrLeft = errors.New("this process has left its job")
 // Agree gives every rank what all ranks say, in the order of ranks. All ranks must call it, in the same order. Errors:
 // *GoneError; ErrLeft after Close.
 func (m *Meeting) Agree(body []byte) ([][]byte, error) {
-	if err := m.Err(); err != nil {
+	m.mu.Lock()
+	err, parted, left := m.err, m.parted, m.o.Rank > 0 && m.left[0]
+	if err == nil && !parted {
+		m.asking = m.o.Rank > 0
+	}
+	m.mu.Unlock()
+	if parted {
+		return nil, ErrLeft
+	} else if err != nil {
 		return nil, err
 	}
-	select {
-	case <-m.done:
-		return nil, ErrLeft
-	default:
-	}
-	m.mu.Lock()
-	m.asking = m.o.Rank > 0
-	left := m.asking && m.left[0]
-	m.mu.Unlock()
 	if left {
 		m.lose(&GoneError{0, "it has left"})
 	} else if m.o.Rank == 0 {
@@ -1016,11 +1163,14 @@ func (m *Meeting) Err() error {
 func (m *Meeting) Close() {
 	m.over.Do(func() {
 		m.mu.Lock()
-		m.closing = true
+		said := m.parted
+		m.closing, m.parted = true, true
 		m.mu.Unlock()
 		close(m.done)
 		m.telling.Wait() // that this one leaves is not the first that others are to hear
-		m.tell(frame{Kind: bye})
+		if !said {
+			m.tell(frame{Kind: bye, Rank: m.o.Rank})
+		}
 		for _, p := range m.peers {
 			p.close(nil)
 		}

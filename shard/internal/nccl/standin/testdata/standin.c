@@ -2,6 +2,9 @@
 // does a group's work from ncclGroupEnd on, whatever the stream, and the communicator is busy until it is done. A
 // unique id is a folder, in which each rank listens.
 //
+// ncclCommFinalize and ncclCommDestroy are collective, as NCCL documents them for the ranks of one node. An abort, or
+// the end of a process, lets the other ranks pass.
+//
 // What NCCL would answer with a crash, or not at all, ends the process: a call with a communicator that is freed, and
 // freeing one that a call has.
 #include <errno.h>
@@ -25,6 +28,7 @@ typedef struct Comm {
     char dir[128];
     volatile int state, aborted;
     int inside, dead, working; // calls that have it; it is freed; there is a worker
+    int final;                 // it was finalized
     pthread_t maker, worker;
 } Comm;
 
@@ -105,7 +109,40 @@ int ncclCommInitRankScalable(Comm **c, int size, int rank, int ids, ID *id, cons
     return ids == 1 ? init(c, size, rank, id->bytes, config) : ARGUMENT;
 }
 int ncclCommGetAsyncError(Comm *c, int *r) { enter(c); *r = c->state; leave(c); return OK; }
-int ncclCommFinalize(Comm *c) { enter(c); leave(c); return OK; }
+
+// Sends each peer a byte, and waits for a byte of each or for its end. Nothing else is under way.
+static void all_there(Comm *c) {
+    char b = 1;
+    for (int r = 0; r < c->size; r++)
+        if (c->peer[r] > 0) send(c->peer[r], &b, 1, MSG_NOSIGNAL);
+    for (int r = 0; r < c->size; r++)
+        while (c->peer[r] > 0 && !c->aborted) {
+            ssize_t k = recv(c->peer[r], &b, 1, 0);
+            if (k >= 0 || (errno != EAGAIN && errno != EINTR)) break;
+            usleep(200);
+        }
+}
+
+static void *finalize(void *x) {
+    Comm *c = x;
+    all_there(c);
+    c->state = c->aborted ? REMOTE : OK;
+    return 0;
+}
+
+int ncclCommFinalize(Comm *c) {
+    enter(c);
+    int r = c->state == OK ? BUSY : USAGE;
+    if (r == BUSY) {
+        if (c->working) pthread_join(c->worker, 0);
+        c->state = BUSY;
+        c->final = 1;
+        c->working = !pthread_create(&c->worker, 0, finalize, c);
+    }
+    leave(c);
+    return r;
+}
+
 static int release(Comm *c) {
     for (int r = 0; r < c->size; r++)
         if (c->peer[r] > 0) shutdown(c->peer[r], SHUT_RDWR);
@@ -119,7 +156,14 @@ static int release(Comm *c) {
     return OK;
 }
 int ncclCommAbort(Comm *c) { enter(c); c->aborted = 1; return release(c); }
-int ncclCommDestroy(Comm *c) { enter(c); return release(c); }
+int ncclCommDestroy(Comm *c) {
+    enter(c);
+    if (c->working) pthread_join(c->worker, 0);
+    c->working = 0;
+    if (!c->final) all_there(c);
+    all_there(c);
+    return release(c);
+}
 
 // The operations of a group, in order for each peer and direction.
 typedef struct { char *at; size_t left; int peer, out; } Op;
