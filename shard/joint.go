@@ -120,7 +120,7 @@ func (j *joint) open() (err error) {
 	return nil
 }
 
-// together says whether a step worked, and gives the first rank's error if any has one.
+// together returns the first rank's error of a step, if any has one. It is collective, as agreed is.
 func (j *joint) together(what string, err error) error {
 	_, err = agreed(j, what, true, err)
 	return err
@@ -160,15 +160,17 @@ func (j *joint) usable() error {
 	return j.broken
 }
 
-// word is what a member says of a step of a collective call: what all are to know, and what is wrong here. Which call
-// it is, of which of the member's tables, shows whether all make the same.
+// word is a member's part of a step of a collective call: a value for all members, and its error if it has one. What
+// names the call, not the step, and Table the table: members that make different calls must not take each other's words
+// for their own.
 type word struct {
 	Table     int
 	What, Err string
 	Said      []byte
 }
 
-// agreed gives what each member says, in the order of ranks, or the error of the first that has one: then all have it.
+// agreed returns each member's value, in the order of ranks, or the error of the first member that has one: then all
+// members get an error. It is collective; what is the name of the method that the user called.
 func agreed[T any](j *joint, what string, own T, err error) ([]T, error) {
 	said, e := encoded(own)
 	w := word{Table: j.number, What: what, Said: said}
@@ -217,7 +219,7 @@ func (j *joint) devices() []*device.Device { return []*device.Device{j.d} }
 func (j *joint) steps() Steps { return Steps{} }
 
 func (j *joint) len() (n int, err error) {
-	err = j.locked("Len", func() error { n, err = j.held(); return err })
+	err = j.locked("Len", func() error { n, err = j.held("Len"); return err })
 	return n, err
 }
 
@@ -231,10 +233,10 @@ func (j *joint) tell(n int, wrong error) (all []int, err error) {
 	return all, err
 }
 
-// held is len for who holds the lock.
-func (j *joint) held() (n int, err error) {
+// held returns the number of rows or keys that all members hold, in the call named what. The caller holds the lock.
+func (j *joint) held(what string) (n int, err error) {
 	own, err := j.m.table.Len()
-	all, err := agreed(j, "Len", own, err)
+	all, err := agreed(j, what, own, err)
 	for _, x := range all {
 		n += x
 	}
@@ -242,15 +244,15 @@ func (j *joint) held() (n int, err error) {
 }
 
 func (j *joint) statsEach() (each []table.Stats, err error) {
-	err = j.locked("Stats", func() error { each, err = j.stats(); return err })
+	err = j.locked("Stats", func() error { each, err = j.stats("Stats"); return err })
 	return each, err
 }
 
-// stats is statsEach for who holds the lock.
-func (j *joint) stats() ([]table.Stats, error) {
+// stats returns the statistics of each member's table, in the call named what. The caller holds the lock.
+func (j *joint) stats(what string) ([]table.Stats, error) {
 	own, err := j.m.table.Stats()
 	own.ScratchBytes += j.m.kept()
-	return agreed(j, "Stats", own, err)
+	return agreed(j, what, own, err)
 }
 
 func (j *joint) clear() error {

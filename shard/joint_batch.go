@@ -117,7 +117,7 @@ func (j *joint) take(what string, s source, wrong error, p putting) error {
 	if why == nil {
 		return nil
 	}
-	return j.fullOf(s, p.absence, why, err)
+	return j.fullOf(what, s, p.absence, why, err)
 }
 
 // tellOver has all hear that counts of one were too large. It is collective; wrong is what went wrong here.
@@ -127,9 +127,9 @@ func (j *joint) tellOver(what string, p putting, wrong error) error {
 	return err
 }
 
-// fullOf makes the FullError of this member's keys that are not in, of chosen rows alone; where absence gives values,
-// they come to the batch's. It is collective; wrong is what went wrong here before.
-func (j *joint) fullOf(s source, absence job, why, wrong error) (err error) {
+// fullOf returns the FullError of this member's chosen rows whose keys are not in the table. If absence returns values,
+// they go to the batch's column of values. It is collective; wrong is this member's error of an earlier step.
+func (j *joint) fullOf(what string, s source, absence job, why, wrong error) (err error) {
 	var flags device.Slice[byte]
 	if wrong == nil {
 		flags, wrong = device.Make[byte](j.d, s.n)
@@ -141,10 +141,10 @@ func (j *joint) fullOf(s source, absence job, why, wrong error) (err error) {
 	}()
 	ask := s
 	ask.flags, ask.when = flags.Addr(), 0
-	if err := j.exchange("look up what is full", &absence, ask, wrong); err != nil {
+	if err := j.exchange(what, &absence, ask, wrong); err != nil {
 		return err
 	}
-	return j.fullAt(why, func() ([]int, error) {
+	return j.fullAt(what, why, func() ([]int, error) {
 		positions, err := flagged(flags, func(in byte) bool { return in == 0 })
 		if err != nil {
 			return nil, err
@@ -180,7 +180,7 @@ func (j *joint) local(what string, jb *job, s source, err error, p putting) erro
 	if err != nil || why == nil {
 		return err
 	}
-	return j.fullAt(why, func() ([]int, error) { return lost, nil })
+	return j.fullAt(what, why, func() ([]int, error) { return lost, nil })
 }
 
 func (j *joint) mix(b batch, mix func(why *error) job) error {
@@ -213,7 +213,7 @@ func (j *joint) mixed(s source, wrong error, mix func(why *error) job) error {
 	if err != nil || why == nil {
 		return err
 	}
-	return j.fullAt(why, func() ([]int, error) {
+	return j.fullAt("Mixed", why, func() ([]int, error) {
 		if s.n == 0 {
 			return nil, nil
 		}
@@ -247,7 +247,7 @@ func (j *joint) add(b batch, insert operation) error {
 			if err != nil || why == nil {
 				return err
 			}
-			return j.fullAt(why, func() ([]int, error) {
+			return j.fullAt(b.what, why, func() ([]int, error) {
 				return flagged(lost, func(lost byte) bool { return lost != 0 })
 			})
 		})
@@ -278,14 +278,14 @@ func adding(insert operation, told bool, why *error) job {
 func (j *joint) remove(b batch, jb job) (n int, err error) {
 	err = j.bring(b, func(s source, wrong error) error {
 		return j.locked(b.what, func() error {
-			before, err := j.held()
+			before, err := j.held(b.what)
 			if err != nil {
 				return err
 			}
 			if err := j.exchange(b.what, &jb, s, wrong); err != nil {
 				return err
 			}
-			after, err := j.held()
+			after, err := j.held(b.what)
 			n = before - after
 			return err
 		})
@@ -349,10 +349,10 @@ func (j *joint) whyFull(what string, why, wrong error) (error, error) {
 	return fmt.Errorf("rank %d: %s", at, said[at].Text), nil
 }
 
-// fullAt is the FullError of this member's positions that found no room, or nil where it has none. It is collective,
-// but for refused, which gives them.
-func (j *joint) fullAt(why error, refused func() ([]int, error)) error {
-	each, err := j.stats()
+// fullAt returns the FullError of this member's positions that found no room, or nil if it has none. It is collective;
+// refused, which returns the positions, is not.
+func (j *joint) fullAt(what string, why error, refused func() ([]int, error)) error {
+	each, err := j.stats(what)
 	if err != nil {
 		return err
 	}

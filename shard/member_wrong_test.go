@@ -206,7 +206,15 @@ func (w *wrongs) calls() (err error) {
 	}
 	one := []uint32{1}
 	insert := func() error { return w.pairs.Insert(one, one) }
-	for _, call := range []func() error{
+	remove := func() error { _, err := w.many.Delete(one, nil); return err }
+	for i, call := range []func() error{
+		func() error { _, err := w.many.Len(); return err },
+		func() error { _, err := w.many.Stats(); return err },
+		func() error { return w.many.Contains(one, make([]bool, 1)) },
+		func() error {
+			keys, err := device.From(w.m.Device(), one)
+			return errors.Join(err, w.many.DeleteOn(nil, keys, device.Slice[bool]{}), keys.Free())
+		},
 		func() error { _, err := w.pairs.Len(); return err },
 		func() error { _, err := w.pairs.Stats(); return err },
 		w.pairs.Clear,
@@ -214,9 +222,11 @@ func (w *wrongs) calls() (err error) {
 		func() error { return w.pairs.Find(one, nil, nil) },
 		func() error { return other.Insert(one, one) },
 		func() error { return w.counts.Add(one) },
-		func() error { _, err := w.many.Delete(one, nil); return err },
+		remove,
 	} {
-		if !w.last {
+		if !w.last && i < 4 {
+			call = remove
+		} else if !w.last {
 			call = insert
 		}
 		if e := call(); e == nil || !strings.Contains(e.Error(), "all members make the same calls in the same order") {

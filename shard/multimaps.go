@@ -173,7 +173,7 @@ func (m *MultiMap[K, V]) Delete(keys []K, deleted []bool) (n int, err error) {
 
 // DeleteOn does what Delete does, on the device of the slices; deleted may be the zero Slice: see table.MultiMap.
 func (m *MultiMap[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
-	b := deviceRows[K, V]{st: st, keys: keys, flags: deleted}.batch("Delete", frame.Optional(deleted))
+	b := deviceRows[K, V]{st: st, keys: keys, flags: deleted}.batch("DeleteOn", frame.Optional(deleted)) // has no count
 	return m.over().ask(b, m.tables.deleting())
 }
 
