@@ -22,8 +22,10 @@ type joint struct {
 	scattered bool
 	opts      Options
 	seed      uint64
-	piece     int // rows, everybody's
+	piece     int // rows, everybody's; smaller in a call for which memory is short
 	most      int // rows of an inbox, everybody's
+	// roomy has, for boxes of a kind, the rows that all members are known to have room for.
+	roomy map[boxes]boxRows
 
 	wire          *device.Stream   // what NCCL carries
 	arrived, back [2]*device.Event // rows, and results
@@ -174,7 +176,7 @@ type word struct {
 func agreed[T any](j *joint, what string, own T, err error) ([]T, error) {
 	said, e := encoded(own)
 	w := word{Table: j.number, What: what, Said: said}
-	if err == nil {
+	if err = frame.OneLine(err); err == nil {
 		err = e
 	}
 	if err != nil {

@@ -50,19 +50,73 @@ func (j *joint) exchange(what string, jb *job, s source, err error) error {
 			return err
 		}
 	}
-	p := j.planned(jb, said)
+	piece, most := j.piece, j.most
+	defer func() { j.piece, j.most = piece, most }()
+	for {
+		p := j.planned(jb, said)
+		err := j.roomFor(what, jb, p)
+		if err == nil {
+			return j.carryOut(jb, p, s)
+		}
+		largest := 0
+		for _, x := range said {
+			largest = max(largest, x.N)
+		}
+		if short := (shortError{}); !errors.As(err, &short) {
+			return err
+		} else if !j.smaller(jb, largest, piece, most) {
+			return short.error
+		}
+		err = nil
+		if !jb.all && s.n > 0 { // a chunk must fit an inbox
+			own.Counts, err = j.counted(s, jb.order)
+		}
+		if said, err = agreed(j, what, own, err); err != nil {
+			return err
+		}
+	}
+}
+
+// carryOut does the rounds of a plan for which all members have room. If that fails, other members may wait for this
+// one, so the job ends. Nothing of the call is under way when carryOut returns, because the caller may free its memory.
+func (j *joint) carryOut(jb *job, p plan, s source) error {
 	rounds := j.rounds
 	if jb.lists != nil {
 		rounds = j.roundsOfLists
 	}
-	if err = rounds(jb, p, s); err != nil {
-		err = j.named(err)
+	err := rounds(jb, p, s)
+	if err == nil {
+		return nil
+	}
+	off := calledOff{}
+	if !errors.As(err, &off) {
+		err = frame.OneLine(j.named(err))
 		j.broken = err
 		if j.meeting.Err() == nil {
 			j.meeting.Fail(err.Error())
 		}
+		j.comm.Abort() // what waits for others ends
+	}
+	for _, st := range []*device.Stream{j.wire, j.m.split, j.m.work} {
+		st.Sync()
+	}
+	if off.error != nil {
+		return off.error
 	}
 	return err
+}
+
+// calledOff is the error of a step that all members got, before anything of the step was sent. The job goes on.
+type calledOff struct{ error }
+
+func (e calledOff) Unwrap() error { return e.error }
+
+// callOff makes the error of an agreement the end of a call, unless the agreement itself failed.
+func (j *joint) callOff(err error) error {
+	if err == nil || j.broken != nil {
+		return err
+	}
+	return calledOff{err}
 }
 
 // planned is everybody's plan, from what all have said.
@@ -85,12 +139,9 @@ func (j *joint) planned(jb *job, said []request) plan {
 	return p
 }
 
-// rounds does all rounds of a plan: while the table works on one, the next is split and on its way, but not where
-// inserts go in order (see flight.ahead).
+// rounds does all rounds of a plan for which there is room. While the table works on one, the next is split and on its
+// way, except for inserts that go in order (see flight.ahead).
 func (j *joint) rounds(jb *job, p plan, s source) error {
-	if err := j.makeRoom(jb, p); err != nil {
-		return err
-	}
 	if len(p.rounds) == 0 {
 		return nil
 	}
@@ -161,7 +212,7 @@ func (j *joint) makeRoom(jb *job, p plan) error {
 			return err
 		}
 	}
-	if words := max(256, len(p.rounds)*j.size*max(1, jb.order.regions)); j.m.cursors.Len() < words {
+	if words := j.cursorsOf(jb, p); j.m.cursors.Len() < words {
 		if err := release(&j.m.cursors); err != nil {
 			return err
 		}
@@ -171,6 +222,11 @@ func (j *joint) makeRoom(jb *job, p plan) error {
 		}
 	}
 	return nil
+}
+
+// cursorsOf returns the number of cursors of a plan: one for each round, owner and region.
+func (j *joint) cursorsOf(jb *job, p plan) int {
+	return max(256, len(p.rounds)*j.size*max(1, jb.order.regions))
 }
 
 // outgoing is the part of the outbox that is for a rank, or comes back from it. Keys that go to all are the caller's
@@ -305,6 +361,10 @@ func (j *joint) operate(jb *job, got received) error {
 		}
 	}
 	err := jb.run(0, j.m.work, got) // the job has this member's table alone
+	if device.IsOutOfMemory(err) && !isFull(err) && jb.full != nil {
+		got.untried = true
+		err = noneIn(j.m.work, got, err, jb.mixed)
+	}
 	if full := (*table.FullError)(nil); errors.As(err, &full) {
 		err = jb.full(0, full, got)
 	}

@@ -59,9 +59,6 @@ func (j *joint) findAll(s source, wrong error, l listing) (offsets device.Slice[
 // roundsOfLists does the rounds of a job of lists, one after the other: how long lists are is known when they are
 // there.
 func (j *joint) roundsOfLists(jb *job, p plan, s source) error {
-	if err := j.makeRoom(jb, p); err != nil {
-		return err
-	}
 	if err := j.m.cursors.Fill(j.m.split, 0); err != nil {
 		return err
 	}
@@ -78,7 +75,8 @@ func (j *joint) roundsOfLists(jb *job, p plan, s source) error {
 	return j.meeting.Err()
 }
 
-// roundOfLists finds the lists of the rows that this member got in a round, and brings the values of its own rows back.
+// roundOfLists finds the lists of the rows that this member got in a round, and carries the values of its own rows back.
+// If a member lacks memory for lists, the call is off for all members, and nothing of them is sent.
 func (j *joint) roundOfLists(jb *job, rd round, half int, s source) (err error) {
 	var own list
 	bounds := make([]uint64, j.size+1) // where each member's values begin
@@ -89,22 +87,22 @@ func (j *joint) roundOfLists(jb *job, rd round, half int, s source) (err error) 
 		}
 	}()
 	if n := rd.gets[j.rank]; n > 0 {
-		if own, err = jb.lists(0, j.m.work, j.cut(j.m.inbox[half], j.columns(n, jb), 0, n)); err != nil {
-			return err
-		}
+		var offsets []uint64
+		own, err = jb.lists(0, j.m.work, j.cut(j.m.inbox[half], j.columns(n, jb), 0, n))
 		free = append(free, own.offsets.Free, own.values.Free)
-		offsets, err := own.offsets.Host(j.m.work)
-		if err != nil {
-			return err
+		if err == nil {
+			offsets, err = own.offsets.Host(j.m.work)
 		}
-		for from := range j.size {
+		for from := 0; from < j.size && err == nil; from++ {
 			bounds[from] = offsets[rd.at[from][j.rank]]
 		}
-		bounds[j.size] = offsets[n]
+		if err == nil {
+			bounds[j.size] = offsets[n]
+		}
 	}
-	all, err := agreed(j, "FindAll", bounds, nil)
+	all, err := agreed(j, "FindAll", bounds, err)
 	if err != nil {
-		return err
+		return j.callOff(err)
 	}
 	values := uint64(j.valueBytes)
 	rows := rd.to[j.rank] - rd.from[j.rank]
@@ -133,9 +131,7 @@ func (j *joint) roundOfLists(jb *job, rd round, half int, s source) (err error) 
 			lists, e1 := device.Make[uint64](j.d, n+1)
 			found, e2 := device.Make[byte](j.d, max(1, bytes))
 			free = append(free, lists.Free, found.Free)
-			if err := errors.Join(e1, e2); err != nil {
-				return err
-			}
+			err = errors.Join(err, e1, e2)
 			in = append(in, nccl.Piece{Addr: lists.Addr(), Bytes: 8 * (n + 1), Peer: peer})
 			if bytes > 0 {
 				in = append(in, nccl.Piece{Addr: found.Addr(), Bytes: bytes, Peer: peer})
@@ -143,8 +139,8 @@ func (j *joint) roundOfLists(jb *job, rd round, half int, s source) (err error) 
 			q.Lists[peer], q.Values[peer] = lists.Addr(), found.Addr()-from*values // offsets are the owner's
 		}
 	}
-	if err := j.m.work.Sync(); err != nil {
-		return err
+	if err := j.together("FindAll", errors.Join(err, j.m.work.Sync())); err != nil {
+		return j.callOff(err)
 	}
 	if len(out)+len(in) > 0 {
 		if err := j.swap(out, in); err != nil {

@@ -58,10 +58,13 @@ import (
 //   - The table of a member has no room for pairs, for want of memory or because of MaxBytes. *table.FullError names
 //     the positions of this member's batch that are not in the map. Its Capacity and Len are those of all members. A
 //     member gets no FullError if all of its keys are in. The map can be used as before.
-//   - A member cannot bring its Go slices to its device. All members get an error of that call, and nothing changes.
-//   - A member has no memory for the rows that come to it, or for the results that go back. The call ends for all
-//     members with an error that names this member. Some rows may be in. The map is of no use from then on. The same
-//     holds if a member is gone.
+//   - A member cannot copy its Go slices to its device. All members get an error of that call, and nothing changes.
+//   - A member has no memory for the rows that come to it, or for the results that go back. All members try again with
+//     smaller pieces. If the smallest piece is too large, all members get an error of that call that names this member,
+//     nothing changes, and the map can be used as before.
+//
+// If a member is gone, or if its part of an exchange fails halfway, the call ends for all members with an error that
+// names this member. Some rows may be in. All tables of the job are of no use from then on.
 type Map[K, V any] struct {
 	handle
 	tables mapTables[K, V]

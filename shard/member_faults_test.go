@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -283,4 +284,47 @@ func ncclCallFails(t *testing.T, devices []*device.Device, at int, c *faults.Cou
 		wrong("the last member heard after %v", took)
 	}
 	return took
+}
+
+// After an error of an exchange nothing of it is under way at any member, which may free or use the slices that the
+// results were to go to: each member waits for its three streams. The CPU device does everything at once, so this counts
+// the waits.
+func TestMembersSettle(t *testing.T) {
+	t.Setenv(nccl.Env, standin.Build(t))
+	guests := gathered(t, 3)
+	errs, _ := party(t, guests, guestStep{"Insert", func(g *guest) error { return g.x.Insert(g.keys, g.values) }})
+	must(t, errors.Join(errs...))
+	keys, found := make([]device.Slice[uint32], 3), make([]device.Slice[bool], 3)
+	for i, g := range guests {
+		var e1, e2 error
+		keys[i], e1 = device.From(g.d, g.keys)
+		found[i], e2 = device.Make[bool](g.d, guestRows)
+		must(t, errors.Join(e1, e2))
+	}
+	find := func(g *guest) error { return g.x.FindOn(nil, keys[g.rank], device.Slice[uint32]{}, found[g.rank]) }
+	c := &faults.Counter{Site: faults.NCCL, N: 9, Outcome: faults.Fails}
+	waits := make([]atomic.Int64, 3)
+	for i, g := range guests {
+		faults.Set(g.d, func(site faults.Site, _ int64) faults.Outcome {
+			if site == faults.Sync && c.Met() {
+				waits[i].Add(1)
+			}
+			return faults.Passes
+		})
+	}
+	faults.Set(faults.OfNCCL, c.Order)
+	errs, _ = party(t, guests, guestStep{"Find", find})
+	faults.Set(faults.OfNCCL, nil)
+	for i, g := range guests {
+		faults.Set(g.d, nil)
+		if errs[i] == nil || waits[i].Load() < 3 {
+			t.Errorf("rank %d waited for %d streams after NCCL had failed (want 3): %v", i, waits[i].Load(), errs[i])
+		}
+		if errs[i] != nil && strings.Contains(errs[i].Error(), "\n") {
+			t.Errorf("rank %d: an error of several lines: %v", i, errs[i])
+		}
+		must(t, errors.Join(keys[i].Free(), found[i].Free()))
+	}
+	errs, _ = party(t, guests, guestStep{"Close", (*guest).leave})
+	must(t, errors.Join(errs...))
 }
