@@ -215,13 +215,18 @@ func (l *loading) run(ctx context.Context) error {
 				n, l.x.in.at, tagRows, mostRows, tagEnd)
 		}
 		rows := int(n)
-		if filled+rows > l.room || filled > 0 && l.rows[which].text != nil && len(*l.rows[which].text) > mostBytes {
+		if n > uint64(l.x.Header.Len-total) {
+			return fmt.Errorf("snapshot: the file says that it has %d entries, and has %d or more: it is damaged",
+				l.x.Header.Len, uint64(total)+n)
+		}
+		// Over members nothing goes in if nothing is there yet: a member whose word is 0 has no more.
+		if filled > 0 && (filled+rows > l.room || l.rows[which].text != nil && len(*l.rows[which].text) > mostBytes) {
 			if err := l.begin(which, filled); err != nil {
 				return err
 			}
 			filled, which = 0, 1-which
-			l.room = max(l.room, rows) // a block may be larger than the header has it
 		}
+		l.room = max(l.room, rows) // files of older versions have larger blocks
 		if err := l.read(&l.rows[which], filled, rows); err != nil {
 			return err
 		}
