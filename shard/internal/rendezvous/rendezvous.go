@@ -57,6 +57,7 @@ type Options struct {
 	Public string
 
 	silence time.Duration // Silence, but in tests
+	lookup  func(ctx context.Context, host string) ([]netip.Addr, error)
 }
 
 // GoneError says that a member of the job is gone, or gave up.
@@ -353,11 +354,16 @@ func Meet(ctx context.Context, o Options) (*Meeting, error) {
 	if o.Size < 1 || o.Rank < 0 || o.Rank >= o.Size {
 		return nil, fmt.Errorf("rank %d of %d processes: want a rank from 0 to one less than their number", o.Rank, o.Size)
 	}
-	if err := o.guarded(ctx); err != nil {
-		return nil, err
-	}
 	if o.silence == 0 {
 		o.silence = Silence
+	}
+	if o.lookup == nil {
+		o.lookup = func(ctx context.Context, host string) ([]netip.Addr, error) {
+			return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+		}
+	}
+	if err := o.guarded(ctx); err != nil {
+		return nil, err
 	}
 	m := &Meeting{
 		o: o, done: make(chan struct{}), broken: make(chan struct{}), agreed: make(chan [][]byte, 1),
@@ -380,7 +386,28 @@ func Meet(ctx context.Context, o Options) (*Meeting, error) {
 	return m, nil
 }
 
-// guarded wants a secret where others than this host's processes could come.
+// listening returns the address at which rank 0 listens, and whether only processes of its host reach it. That is the
+// address where the ranks meet, except if the host of it is a name that stands for a loopback address here and for
+// another elsewhere: Debian and Ubuntu map a host's own name to 127.0.1.1. Then it is the port at all addresses.
+func (o *Options) listening(ctx context.Context) (addr string, local bool, err error) {
+	host, port, err := net.SplitHostPort(o.Addr)
+	if err != nil || host == "" {
+		return o.Addr, false, err
+	}
+	at, err := o.lookup(ctx, host)
+	if err != nil {
+		return "", false, err
+	}
+	loopback := func(a netip.Addr) bool { return a.Unmap().IsLoopback() }
+	name := strings.TrimSuffix(strings.ToLower(host), ".")
+	_, noName := netip.ParseAddr(host)
+	if noName != nil && name != "localhost" && !strings.HasSuffix(name, ".localhost") && slices.ContainsFunc(at, loopback) {
+		return net.JoinHostPort("", port), false, nil
+	}
+	return o.Addr, len(at) > 0 && !slices.ContainsFunc(at, func(a netip.Addr) bool { return !loopback(a) }), nil
+}
+
+// guarded returns an error if the token is no secret and processes of other hosts than rank 0's could come.
 func (o *Options) guarded(ctx context.Context) error {
 	why := o.Public
 	if why == "" && o.Token == "" {
@@ -389,20 +416,14 @@ func (o *Options) guarded(ctx context.Context) error {
 	if why == "" || o.Size == 1 {
 		return nil
 	}
-	host, _, err := net.SplitHostPort(o.Addr)
+	at, local, err := o.listening(ctx)
 	if err != nil {
 		return fmt.Errorf("where rank 0 listens: %w", err)
 	}
-	var at []netip.Addr
-	if host != "" {
-		if at, err = net.DefaultResolver.LookupNetIP(ctx, "ip", host); err != nil {
-			return fmt.Errorf("where rank 0 listens: %w", err)
-		}
-	}
-	if len(at) == 0 || slices.ContainsFunc(at, func(a netip.Addr) bool { return !a.Unmap().IsLoopback() }) {
+	if !local {
 		return fmt.Errorf("%s, and whoever reaches %s could join it: set WARPMAP_TOKEN to the same secret for all ranks, "+
 			"such as `openssl rand -hex 16` makes (mpirun -x WARPMAP_TOKEN hands it on), or let rank 0 listen at 127.0.0.1 "+
-			"(MASTER_ADDR) where all are on one host", why, o.Addr)
+			"(MASTER_ADDR) where all are on one host", why, at)
 	}
 	return nil
 }
@@ -413,10 +434,14 @@ func (m *Meeting) gather(ctx context.Context) error {
 		m.started = true
 		return nil
 	}
-	var config net.ListenConfig
-	l, err := config.Listen(ctx, "tcp", m.o.Addr)
+	at, _, err := m.o.listening(ctx)
 	if err != nil {
 		return fmt.Errorf("rank 0 cannot listen at %s, where the others come to: %w", m.o.Addr, err)
+	}
+	var config net.ListenConfig
+	l, err := config.Listen(ctx, "tcp", at)
+	if err != nil {
+		return fmt.Errorf("rank 0 cannot listen at %s, where the others come to: %w", at, err)
 	}
 	d := &door{m: m, all: make(chan struct{}), shut: make(chan struct{})}
 	crash.Beside(&d.wg, func() { d.open(l) })

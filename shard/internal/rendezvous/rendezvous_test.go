@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"runtime"
 	"slices"
@@ -1011,6 +1012,66 @@ func TestNoSecret(t *testing.T) {
 	addr := free(t)
 	first := began(ctx, Options{Size: 2, Addr: addr, Token: "7", Public: "it is a number"})
 	second, err := Meet(ctx, Options{Rank: 1, Size: 2, Addr: addr, Token: "7"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	m, err := first()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Close()
+}
+
+// A host's own name is a loopback address at home, in Debian and Ubuntu: 127.0.1.1. Rank 0 listens where other hosts
+// reach it, then, and wants a secret. Names and addresses that are loopback everywhere stay what they are.
+func TestOwnName(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	known := map[string][]netip.Addr{
+		"node7": {netip.MustParseAddr("127.0.1.1")}, "node8": {netip.MustParseAddr("::1"), netip.MustParseAddr("192.0.2.8")},
+		"node9": {netip.MustParseAddr("192.0.2.9")}, "localhost": {netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback()},
+		"a.localhost": {netip.IPv6Loopback()}, "127.0.0.1": {netip.MustParseAddr("127.0.0.1")},
+		"::1": {netip.IPv6Loopback()}, "192.0.2.1": {netip.MustParseAddr("192.0.2.1")},
+	}
+	lookup := func(_ context.Context, host string) ([]netip.Addr, error) {
+		if at := known[host]; at != nil {
+			return at, nil
+		}
+		return nil, &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
+	}
+	for _, c := range []struct {
+		addr, at string
+		local    bool
+	}{
+		{"node7:80", ":80", false}, {"node8:80", ":80", false}, {"node9:80", "node9:80", false}, {":80", ":80", false},
+		{"localhost:80", "localhost:80", true}, {"a.localhost:80", "a.localhost:80", true},
+		{"127.0.0.1:80", "127.0.0.1:80", true}, {"[::1]:80", "[::1]:80", true}, {"192.0.2.1:80", "192.0.2.1:80", false},
+	} {
+		o := Options{Addr: c.addr, lookup: lookup}
+		if at, local, err := o.listening(ctx); at != c.at || local != c.local || err != nil {
+			t.Errorf("%s: rank 0 listens at %q, local %t, %v (want %q, %t)", c.addr, at, local, err, c.at, c.local)
+		}
+	}
+	for _, rank := range []int{0, 1} {
+		o := Options{Rank: rank, Size: 2, Addr: "node7:80", lookup: lookup}
+		if _, err := Meet(ctx, o); err == nil || !strings.Contains(err.Error(), "set WARPMAP_TOKEN") {
+			t.Errorf("rank %d, without a token: %v", rank, err)
+		}
+		o.Token, o.Addr = "secret", "nowhere:80"
+		short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+		if _, err := Meet(short, o); err == nil || !strings.Contains(err.Error(), "nowhere") {
+			t.Errorf("rank %d, a name that nobody knows: %v", rank, err)
+		}
+		cancel()
+	}
+	// With a secret they meet: the other rank comes by another address of the host.
+	_, port, err := net.SplitHostPort(free(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := began(ctx, Options{Size: 2, Addr: "node7:" + port, Token: "secret", lookup: lookup})
+	second, err := Meet(ctx, Options{Rank: 1, Size: 2, Addr: "127.0.0.1:" + port, Token: "secret"})
 	if err != nil {
 		t.Fatal(err)
 	}
