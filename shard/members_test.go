@@ -29,7 +29,7 @@ const (
 	scenarioEnv = "WARPMAP_TEST_SCENARIO"
 	deviceEnv   = "WARPMAP_TEST_DEVICE" // cpu, or cuda
 	// operationsEnv makes the members go through operations of all kinds: all, choices, independent or regions; or with
-	// wrong through what one of them does wrong.
+	// wrong through what one of them does wrong, and with phases of a map or of a multimap through a look-up.
 	operationsEnv = "WARPMAP_TEST_OPERATIONS"
 	// hurryEnv has members wait seconds for one that does not come. Others may have the cores for longer than that.
 	hurryEnv = "WARPMAP_TEST_HURRY"
@@ -99,6 +99,8 @@ func play() (err error) {
 		return playRegions(m)
 	case "wrong":
 		return playWrong(m)
+	case "phases of a map", "phases of a multimap":
+		return playPhases(m, os.Getenv(operationsEnv) == "phases of a multimap")
 	}
 	x, err := shard.NewMap(m, shard.Options{Piece: 5000},
 		func(d *device.Device, o table.Options) (table.Map[uint32, uint32], error) {
