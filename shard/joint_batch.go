@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -235,17 +236,21 @@ func (j *joint) add(b batch, insert operation) error {
 		}
 		s.flags = lost.Addr()
 		return j.locked(b.what, func() error {
+			if j.independent() {
+				return j.local(b.what, &job{values: sent, run: insert}, s, wrong, putting{})
+			}
 			var why error
 			jb := adding(insert, told, &why)
-			if j.independent() {
-				return j.local(b.what, &jb, s, wrong, putting{})
-			}
-			if err := j.exchange(b.what, &jb, s, wrong); err != nil || !told {
+			if err := j.exchange(b.what, &jb, s, wrong); err != nil {
 				return err
 			}
 			why, err := j.whyFull(b.what, why, nil)
-			if err != nil || why == nil {
+			switch {
+			case err != nil || why == nil:
 				return err
+			case !told:
+				return fmt.Errorf("%s: %s: some pairs found no room, and without MaxBytes it is not known which: %w",
+					family, b.what, why)
 			}
 			return j.fullAt(b.what, why, func() ([]int, error) {
 				return flagged(lost, func(lost byte) bool { return lost != 0 })
@@ -254,22 +259,33 @@ func (j *joint) add(b batch, insert operation) error {
 	})
 }
 
-// adding is the job of an insert into a multimap: with told it gives a flag for each row that found no room.
-func adding(insert operation, told bool, why *error) job {
-	return job{values: sent, flags: told,
-		full: func(_ int, e *table.FullError, _ received) error {
-			return fmt.Errorf("no room, and without MaxBytes it is not told for what: %w", e)
-		},
+// adding returns the job of an insert into a multimap. It notes why a table found no room for rows. With flagged, a flag
+// comes back for each of these rows.
+func adding(insert operation, flagged bool, why *error) job {
+	return job{values: sent, flags: flagged,
 		run: func(i int, st *device.Stream, r received) error {
 			err := insert(i, st, r)
 			full := (*table.FullError)(nil)
-			if !told || !errors.As(err, &full) {
+			switch {
+			case errors.As(err, &full):
+				*why = full.Why
+			case device.IsOutOfMemory(err): // no row is in
+				*why = err
+			default:
 				return err
 			}
-			*why = full.Why
-			flags := make([]byte, r.n)
-			for _, p := range full.Positions {
-				flags[p] = 1
+			if !flagged {
+				return nil
+			}
+			lost := byte(1)
+			if full != nil {
+				lost = 0
+			}
+			flags := bytes.Repeat([]byte{lost}, r.n)
+			if full != nil {
+				for _, p := range full.Positions {
+					flags[p] = 1
+				}
 			}
 			return r.flags.Write(st, flags)
 		}}

@@ -19,8 +19,8 @@ type request struct {
 	Order   uint64 // its seed
 }
 
-// exchange does a job of all members; s is what this one brings, and err what is wrong with it. It waits until all is
-// done here.
+// exchange does a job of all members. s has this member's rows, and err is its error of an earlier step. exchange waits
+// until this member's part is done. If memory is short, all members take smaller pieces.
 func (j *joint) exchange(what string, jb *job, s source, err error) error {
 	own := request{N: s.n}
 	jb.all = jb.asks && j.opts.Mode == Independent

@@ -56,8 +56,8 @@ func (j *joint) findAll(s source, wrong error, l listing) (offsets device.Slice[
 	return offsets, values, err
 }
 
-// roundsOfLists does the rounds of a job of lists, one after the other: how long lists are is known when they are
-// there.
+// roundsOfLists does the rounds of a job of lists, one after the other, because a list's length is known only once it
+// is found. There is room for the plan.
 func (j *joint) roundsOfLists(jb *job, p plan, s source) error {
 	if err := j.m.cursors.Fill(j.m.split, 0); err != nil {
 		return err
@@ -75,8 +75,8 @@ func (j *joint) roundsOfLists(jb *job, p plan, s source) error {
 	return j.meeting.Err()
 }
 
-// roundOfLists finds the lists of the rows that this member got in a round, and carries the values of its own rows back.
-// If a member lacks memory for lists, the call is off for all members, and nothing of them is sent.
+// roundOfLists finds the lists of the rows that this member got in a round, and carries the values of its own rows
+// back. If a member lacks memory for lists, the call is off for all members, and nothing of them is sent.
 func (j *joint) roundOfLists(jb *job, rd round, half int, s source) (err error) {
 	var own list
 	bounds := make([]uint64, j.size+1) // where each member's values begin

@@ -70,8 +70,8 @@ type shortError struct{ error }
 
 func (e shortError) Unwrap() error { return e.error }
 
-// roomFor makes room for a plan at all members. It is collective. Errors: a shortError, which is this member's own if it
-// has too little memory, and else names the first such rank; any other error of a member.
+// roomFor makes room for a plan at all members. It is collective. Errors: a shortError, which is this member's own if
+// it has too little memory, and else names the first such rank; any other error of a member.
 func (j *joint) roomFor(what string, jb *job, p plan) error {
 	if len(p.rounds) == 0 {
 		return nil
@@ -110,8 +110,8 @@ func (j *joint) roomFor(what string, jb *job, p plan) error {
 	return nil
 }
 
-// smaller makes pieces smaller, for the rest of a call whose largest batch has so many rows. It reports whether that
-// was possible. All members do the same.
+// smaller makes pieces smaller, for the rest of a call whose largest batch has as many rows as largest. piece and most
+// are the table's own. It reports whether that was possible. All members do the same.
 func (j *joint) smaller(jb *job, largest, piece, most int) bool {
 	switch {
 	case jb.order.regions > 0 && j.piece <= regionMost: // owners alone take less

@@ -287,8 +287,8 @@ func ncclCallFails(t *testing.T, devices []*device.Device, at int, c *faults.Cou
 }
 
 // After an error of an exchange nothing of it is under way at any member, which may free or use the slices that the
-// results were to go to: each member waits for its three streams. The CPU device does everything at once, so this counts
-// the waits.
+// results were to go to: each member waits for its three streams. The CPU device does everything at once, so this
+// counts the waits.
 func TestMembersSettle(t *testing.T) {
 	t.Setenv(nccl.Env, standin.Build(t))
 	guests := gathered(t, 3)

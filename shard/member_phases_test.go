@@ -27,7 +27,7 @@ import (
 const phaseEnv = "WARPMAP_TEST_PHASE"
 
 // exchangePhases are the phases of an exchange: this member counts its rows; others wait for its counts; rows are sent;
-// its table works; what comes back is put in order.
+// its table works; results are put in order.
 var exchangePhases = []string{"counting", "agreeing", "sending", "working", "fetching"}
 
 // phase acts once, in one phase of an exchange, after it was armed.
@@ -112,7 +112,7 @@ func acts(m *shard.Member) map[string]func() {
 	}
 }
 
-// playPhases is a member of TestMembersPhases: it looks keys up in a map or a multimap.
+// playPhases is a member of TestMembersPhases. It looks keys up in a map or a multimap.
 func playPhases(m *shard.Member, multi bool) (err error) {
 	p := &phase{}
 	if how, where, ok := strings.Cut(os.Getenv(phaseEnv), " "); ok {
@@ -217,7 +217,7 @@ func phaseEnds(t *testing.T, how, where, kind string, victim int) {
 	}
 }
 
-// Jobs of several sizes, whose members have uneven batches, of which some are empty and some have keys of one owner only.
+// Jobs of several sizes, whose members have uneven batches. Some batches are empty, and some have keys of one owner only.
 func TestMembersUneven(t *testing.T) {
 	t.Setenv(nccl.Env, standin.Build(t))
 	for _, n := range []int{3, 5, 7} {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
@@ -14,6 +15,7 @@ import (
 	"github.com/warpmap/warpmap/shard/internal/nccl"
 	"github.com/warpmap/warpmap/shard/internal/nccl/standin"
 	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/warpcore"
 )
 
 // hungry is a member with a map and a multimap, and a batch on its device.
@@ -24,12 +26,15 @@ type hungry struct {
 	on   device.Slice[uint64] // keys, which are values, too
 	got  device.Slice[uint64]
 	in   device.Slice[bool]
+	// ordered is the number of rows that the map got in order.
+	ordered atomic.Int64
 }
 
 const hungryRows = 150_000
 
-// hungries are n members with rows of their own. Their tables have room for all rows.
-func hungries(t *testing.T, n int) []*hungry {
+// hungries are n members with rows of their own. Their tables have room for all rows. If regions is not 0, the maps take
+// rows in the order of as many regions.
+func hungries(t *testing.T, n, regions int) []*hungry {
 	t.Helper()
 	var all []*hungry
 	guests := inviting(t, several(t, "cpu", n))
@@ -46,8 +51,14 @@ func hungries(t *testing.T, n int) []*hungry {
 		for i := range keys {
 			keys[i] = uint64(n*i+g.rank) * 0x9e3779b97f4a7c15
 		}
-		room := shard.Options{Options: table.Options{Capacity: n * hungryRows}}
-		if h.x, err = shard.NewMap(g.m, room, families[uint64, uint64]()["warpcore"]); err != nil {
+		room := shard.Options{Regions: regions, Options: table.Options{Capacity: n * hungryRows}}
+		if h.x, err = shard.NewMap(g.m, room, func(d *device.Device, o table.Options) (table.Map[uint64, uint64], error) {
+			inner, err := warpcore.New[uint64, uint64](d, warpcore.Options{Options: o})
+			if regions > 0 {
+				return orderly[uint64, uint64]{inner, regions, &h.ordered, &h.ordered}, err
+			}
+			return inner, err
+		}); err != nil {
 			return err
 		}
 		if h.many, err = shard.NewMultiMap(g.m, room, multiMaps[uint64, uint64]()["slab"]); err != nil {
@@ -90,35 +101,64 @@ func (h *hungry) sated(n int) error {
 }
 
 // If one member has too little memory for what it gets in an exchange, all members take smaller pieces. If it has none
-// for the smallest, all get an error of that call, and the job goes on.
+// for the smallest, or none for its table, all get an error of that call, and the job goes on.
 func TestMembersShort(t *testing.T) {
 	t.Setenv(nccl.Env, standin.Build(t))
+	for _, regions := range []int{0, 5} {
+		t.Run(fmt.Sprintf("%d regions", regions), func(t *testing.T) { membersShort(t, regions) })
+	}
+}
+
+func membersShort(t *testing.T, regions int) {
 	const n = 3
-	all := hungries(t, n)
+	all := hungries(t, n, regions)
+	failed := func(what string, errs []error) {
+		t.Helper()
+		for rank, err := range errs {
+			if rank == 1 && !device.IsOutOfMemory(err) {
+				t.Errorf("%s: rank 1, which is out of memory: %v", what, err)
+			}
+			if err == nil || strings.Contains(err.Error(), "\n") || strings.Contains(err.Error(), "gone") ||
+				rank != 1 && !strings.Contains(err.Error(), "rank 1: ") {
+				t.Errorf("%s: rank %d: %v (want that rank 1 is out of memory, in one line)", what, rank, err)
+			}
+		}
+	}
 	insert := func(h *hungry) error { return h.x.InsertOn(nil, h.on, h.on) }
-	faults.Set(all[1].d, faults.OfMemory(func(int64) bool { return true }))
-	for rank, err := range hungryParty(t, all, "Insert without memory", insert) {
-		if rank == 1 && !device.IsOutOfMemory(err) {
-			t.Errorf("rank 1, which is out of memory: %v", err)
+	nothing := faults.OfMemory(func(int64) bool { return true })
+	faults.Set(all[1].d, nothing)
+	failed("no memory", hungryParty(t, all, "Insert without memory", insert))
+	for _, most := range []int64{1 << 18, 1 << 19} { // with the first, rows cannot go by regions
+		asked, before := int64(0), all[0].ordered.Load()
+		faults.Set(all[1].d, faults.OfMemory(func(bytes int64) bool {
+			asked = max(asked, bytes)
+			return bytes > most
+		}))
+		must(t, errors.Join(hungryParty(t, all, "Insert in small pieces", insert)...))
+		if asked <= most {
+			t.Errorf("%d bytes at most are asked for: the piece is too small for this test", asked)
 		}
-		if err == nil || strings.Contains(err.Error(), "\n") || strings.Contains(err.Error(), "gone") ||
-			rank != 1 && !strings.Contains(err.Error(), "rank 1: ") {
-			t.Errorf("rank %d: %v (want that rank 1 is out of memory, in one line)", rank, err)
+		must(t, errors.Join(hungryParty(t, all, "Find in small pieces", func(h *hungry) error { return h.sated(n) })...))
+		if ordered := all[0].ordered.Load() > before; ordered != (regions > 0 && most == 1<<19) {
+			t.Errorf("with %d bytes rows came in order: %t", most, ordered)
 		}
 	}
-	asked := int64(0)
-	faults.Set(all[1].d, faults.OfMemory(func(bytes int64) bool {
-		asked = max(asked, bytes)
-		return bytes > 1<<19
-	}))
-	must(t, errors.Join(hungryParty(t, all, "Insert in small pieces", insert)...))
-	if asked <= 1<<19 {
-		t.Errorf("%d bytes at most are asked for: the piece is too small for this test", asked)
-	}
-	must(t, errors.Join(hungryParty(t, all, "Find in small pieces", func(h *hungry) error { return h.sated(n) })...))
 	faults.Set(all[1].d, nil)
 	must(t, errors.Join(hungryParty(t, all, "Insert and Find again", func(h *hungry) error {
-		return errors.Join(insert(h), h.sated(n))
+		return errors.Join(insert(h), h.sated(n), h.many.InsertOn(nil, h.on, h.on))
+	})...))
+	faults.Set(all[1].d, nothing)
+	var errs []error
+	for range 20 { // until the table of rank 1 has to grow
+		errs = hungryParty(t, all, "Insert into a multimap", func(h *hungry) error { return h.many.InsertOn(nil, h.on, h.on) })
+		if errors.Join(errs...) != nil {
+			break
+		}
+	}
+	failed("a multimap", errs)
+	faults.Set(all[1].d, nil)
+	must(t, errors.Join(hungryParty(t, all, "Find again", func(h *hungry) error {
+		return errors.Join(h.sated(n), h.many.Check())
 	})...))
 	must(t, errors.Join(hungryParty(t, all, "leave", func(h *hungry) error {
 		return errors.Join(h.x.Close(), h.many.Close(), h.on.Free(), h.got.Free(), h.in.Free(), h.leave())
@@ -147,11 +187,12 @@ func TestEachMemberAllocFails(t *testing.T) {
 			offsets, values, err := h.many.FindAllOn(nil, h.on)
 			return errors.Join(err, offsets.Free(), values.Free())
 		}},
+		{"a multimap's InsertOn", func(h *hungry) error { return h.many.InsertOn(nil, h.on, h.on) }},
 		{"DeleteOn", func(h *hungry) error { return h.x.DeleteOn(nil, h.on, h.in) }},
 		{"Delete", func(h *hungry) error { _, err := h.many.Delete(few, nil); return err }},
 	} {
 		t.Run(call.name, func(t *testing.T) {
-			all := hungries(t, n)
+			all := hungries(t, n, 0)
 			must(t, errors.Join(hungryParty(t, all, "prepare", func(h *hungry) error {
 				return errors.Join(h.many.Insert(few, few), h.x.Insert(few[:10], few[:10]))
 			})...))

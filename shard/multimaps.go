@@ -15,8 +15,8 @@ import (
 // device after the other.
 //
 // In the distributed mode, if a member has no room, FullError names positions only with Options.MaxBytes: then the
-// outcome of each row comes back, one byte a row. Without MaxBytes, a member that lacks memory returns an error, and
-// the multimap is of no use from then on.
+// outcome of each row comes back, one byte a row. Without MaxBytes, all members get an error that names the member that
+// lacks memory. Some pairs may be in then, and it is not known which.
 type MultiMap[K, V any] struct {
 	handle
 	tables multiTables[K, V]

@@ -387,8 +387,8 @@ func Meet(ctx context.Context, o Options) (*Meeting, error) {
 }
 
 // listening returns the address at which rank 0 listens, and whether only processes of its host reach it. That is the
-// address where the ranks meet, except if the host of it is a name that stands for a loopback address here and for
-// another elsewhere: Debian and Ubuntu map a host's own name to 127.0.1.1. Then it is the port at all addresses.
+// address where the ranks meet, except if its host is a name that means a loopback address here and another address
+// elsewhere: Debian and Ubuntu map a host's own name to 127.0.1.1. Then it is the port at all addresses.
 func (o *Options) listening(ctx context.Context) (addr string, local bool, err error) {
 	host, port, err := net.SplitHostPort(o.Addr)
 	if err != nil || host == "" {
@@ -401,7 +401,8 @@ func (o *Options) listening(ctx context.Context) (addr string, local bool, err e
 	loopback := func(a netip.Addr) bool { return a.Unmap().IsLoopback() }
 	name := strings.TrimSuffix(strings.ToLower(host), ".")
 	_, noName := netip.ParseAddr(host)
-	if noName != nil && name != "localhost" && !strings.HasSuffix(name, ".localhost") && slices.ContainsFunc(at, loopback) {
+	everywhere := noName == nil || name == "localhost" || strings.HasSuffix(name, ".localhost")
+	if !everywhere && slices.ContainsFunc(at, loopback) {
 		return net.JoinHostPort("", port), false, nil
 	}
 	return o.Addr, len(at) > 0 && !slices.ContainsFunc(at, func(a netip.Addr) bool { return !loopback(a) }), nil
@@ -886,8 +887,9 @@ func (m *Meeting) rests(rank int, leaves bool) {
 	m.stir()
 }
 
-// leave answers a rank that leaves, and fails if some rank waits for its part of an agreement. Of a rank other than
-// itself and this one, rank 0 knows whether any rank waits: what it sent before the rank left may still be on its way.
+// leave answers a rank that leaves. If some rank waits for its part of an agreement, the rank counts as gone. Rank 0
+// decides that: another rank may hear that a rank leaves before it hears of the agreement that came first. Only if rank
+// 0 itself leaves, another rank decides.
 func (m *Meeting) leave(rank int) {
 	m.mu.Lock()
 	waiting := slices.ContainsFunc(m.said, func(b []byte) bool { return b != nil })
@@ -929,8 +931,8 @@ func (m *Meeting) Exit() {
 	m.rest()
 }
 
-// Part says to all other ranks that this one leaves, and waits until nothing of it is wanted any more: it still hears of
-// ranks that are gone. It returns true once all other ranks leave, too. It returns false once all of them are in no
+// Part says to all other ranks that this one leaves, and waits until no rank wants anything of it. Meanwhile it hears
+// of ranks that are gone. It returns true once all other ranks leave, too. It returns false once all of them are in no
 // call, and within a second some have not said that they leave; when a rank is gone; when rank 0 has left before it
 // passed on what others say; and after Patience. After Part, Agree returns ErrLeft.
 func (m *Meeting) Part() bool {
@@ -1029,8 +1031,8 @@ func (m *Meeting) agree(all [][]byte) {
 // ErrLeft says that this process is no longer in the job.
 var ErrLeft = errors.New("this process has left its job")
 
-// Agree gives every rank what all ranks say, in the order of ranks. All ranks must call it, in the same order. Errors:
-// *GoneError; ErrLeft after Close.
+// Agree returns the bodies of all ranks, in the order of ranks. All ranks must call it, in the same order. Errors:
+// *GoneError; ErrLeft after Part or Close.
 func (m *Meeting) Agree(body []byte) ([][]byte, error) {
 	m.mu.Lock()
 	err, parted, left := m.err, m.parted, m.o.Rank > 0 && m.left[0]
