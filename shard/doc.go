@@ -109,7 +109,8 @@
 //	           ▲ counts of all, by TCP: everybody plans the same rounds
 //
 // Calls are collective: every member makes the same calls in the same order, each with its own batch, which may be
-// empty. If calls differ, or something is wrong with one member's batch, all members get an error. If a member is gone
+// empty. If calls differ, or something is wrong with one member's batch, all members get an error. If one lacks memory
+// for what it gets in a round, all take smaller pieces. They agree on that before anything is sent. If a member is gone
 // or gives up, all others are told its name at once, and what waits for it is aborted. A member whose host answers, but
 // which says nothing, as it is stopped or gets no processor, counts as gone after a minute. Only All, Chunks, OwnLen,
 // Devices, Steps, Family and Close are not collective: they concern a member's own part. `warpmap launch` starts such

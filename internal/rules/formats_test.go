@@ -154,6 +154,7 @@ var formats = map[string]string{
 	"shard/internal/rendezvous.examine": "shard/internal/rendezvous/FuzzStranger",
 	"shard/internal/rendezvous.heard":   "shard/internal/rendezvous/FuzzMember",
 	"shard/internal/rendezvous.crowd":   "none: addresses, which the system writes",
+	"shard/internal/rendezvous.listens": "none: whether a host is an address, by package netip",
 	"shard.decoded":                     "shard/FuzzAgreed",
 	"shard.complete":                    "shard/FuzzEnvironment",
 	"shard.meet":                        "shard/FuzzEnvironment",

@@ -386,10 +386,10 @@ func Meet(ctx context.Context, o Options) (*Meeting, error) {
 	return m, nil
 }
 
-// listening returns the address at which rank 0 listens, and whether only processes of its host reach it. That is the
+// listens returns the address at which rank 0 listens, and whether only processes of its host reach it. That is the
 // address where the ranks meet, except if its host is a name that means a loopback address here and another address
 // elsewhere: Debian and Ubuntu map a host's own name to 127.0.1.1. Then it is the port at all addresses.
-func (o *Options) listening(ctx context.Context) (addr string, local bool, err error) {
+func (o *Options) listens(ctx context.Context) (addr string, local bool, err error) {
 	host, port, err := net.SplitHostPort(o.Addr)
 	if err != nil || host == "" {
 		return o.Addr, false, err
@@ -417,7 +417,7 @@ func (o *Options) guarded(ctx context.Context) error {
 	if why == "" || o.Size == 1 {
 		return nil
 	}
-	at, local, err := o.listening(ctx)
+	at, local, err := o.listens(ctx)
 	if err != nil {
 		return fmt.Errorf("where rank 0 listens: %w", err)
 	}
@@ -435,7 +435,7 @@ func (m *Meeting) gather(ctx context.Context) error {
 		m.started = true
 		return nil
 	}
-	at, _, err := m.o.listening(ctx)
+	at, _, err := m.o.listens(ctx)
 	if err != nil {
 		return fmt.Errorf("rank 0 cannot listen at %s, where the others come to: %w", m.o.Addr, err)
 	}

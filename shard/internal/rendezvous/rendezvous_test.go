@@ -1049,7 +1049,7 @@ func TestOwnName(t *testing.T) {
 		{"127.0.0.1:80", "127.0.0.1:80", true}, {"[::1]:80", "[::1]:80", true}, {"192.0.2.1:80", "192.0.2.1:80", false},
 	} {
 		o := Options{Addr: c.addr, lookup: lookup}
-		if at, local, err := o.listening(ctx); at != c.at || local != c.local || err != nil {
+		if at, local, err := o.listens(ctx); at != c.at || local != c.local || err != nil {
 			t.Errorf("%s: rank 0 listens at %q, local %t, %v (want %q, %t)", c.addr, at, local, err, c.at, c.local)
 		}
 	}
