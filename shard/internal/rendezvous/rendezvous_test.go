@@ -1082,3 +1082,84 @@ func TestOwnName(t *testing.T) {
 	}
 	m.Close()
 }
+
+// A rank that leaves waits until others are in no call, and whether they leave, too. If its process ends before, those
+// in a call get an error that names it. Others go on.
+func TestPart(t *testing.T) {
+	t.Parallel()
+	gather := func(t *testing.T) (meetings [3]*Meeting) {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		addr := free(t)
+		var wg sync.WaitGroup
+		for rank := range meetings {
+			wg.Go(func() {
+				var err error
+				o := Options{Rank: rank, Size: 3, Addr: addr, Token: "t", silence: time.Second}
+				if meetings[rank], err = Meet(ctx, o); err != nil {
+					t.Errorf("rank %d: %v", rank, err)
+				}
+			})
+		}
+		if wg.Wait(); t.Failed() {
+			t.FailNow()
+		}
+		return meetings
+	}
+	for leaver := range 3 {
+		other := (leaver + 1) % 3
+		for _, how := range []string{"all leave", "it leaves", "its process ends", "its process ends in a call"} {
+			t.Run(fmt.Sprintf("rank %d, %s", leaver, how), func(t *testing.T) {
+				t.Parallel()
+				meetings := gather(t)
+				last := meetings[leaver]
+				for _, m := range meetings {
+					m.Enter()
+				}
+				last.Exit()
+				parted := make(chan bool, 3)
+				go func() { parted <- last.Part() }()
+				select {
+				case <-parted:
+					t.Errorf("it does not wait for those that are in a call")
+					parted <- false
+				case <-time.After(50 * time.Millisecond):
+				}
+				if how != "its process ends in a call" {
+					meetings[other].Exit()
+					meetings[(leaver+2)%3].Exit()
+				}
+				switch how {
+				case "all leave":
+					go func() { parted <- meetings[other].Part() }()
+					go func() { parted <- meetings[(leaver+2)%3].Part() }()
+					if a, b, c := <-parted, <-parted, <-parted; !a || !b || !c {
+						t.Errorf("do all leave? %t, %t, %t", a, b, c)
+					}
+				case "it leaves":
+					if <-parted {
+						t.Errorf("do all leave? true")
+					}
+				case "its process ends", "its process ends in a call":
+					for _, p := range last.peers {
+						p.conn.Conn.Close()
+					}
+					select {
+					case <-meetings[other].Broken():
+					case <-time.After(2 * time.Second):
+					}
+					err, e := meetings[other].Err(), (*GoneError)(nil)
+					if named := errors.As(err, &e) && e.Rank == leaver; named != (how != "its process ends") {
+						t.Error(err)
+					}
+				}
+				for _, m := range meetings {
+					m.Close()
+				}
+				if _, err := last.Agree(nil); !errors.Is(err, ErrLeft) {
+					t.Errorf("a rank that has left agrees: %v", err)
+				}
+			})
+		}
+	}
+}
