@@ -128,7 +128,8 @@
 // is read. The token itself is not sent. `warpmap launch` makes a token. It should be 16 random bytes or more, because
 // anyone who sees a proof can guess at it. Slurm's job id and torchrun's run id are no secrets, and mpirun gives no
 // token. These will do only where rank 0 listens at a loopback address; elsewhere Join returns an error that says what
-// to set. A name other than localhost that means a loopback address on rank 0's host has rank 0 listen at all addresses.
+// to set. If the name of rank 0's host, other than localhost, means a loopback address there, rank 0 listens at all
+// addresses.
 //
 // Strangers at rank 0's port take little memory. They keep a rank out only if 64 of them come, from the rank's own host
 // or from many hosts, while the rank answers.

@@ -259,8 +259,8 @@ func (j *joint) add(b batch, insert operation) error {
 	})
 }
 
-// adding returns the job of an insert into a multimap. It notes why a table found no room for rows. With flagged, a flag
-// comes back for each of these rows.
+// adding returns the job of an insert into a multimap. It notes why a table found no room for rows. With flagged, a
+// flag comes back for each of these rows.
 func adding(insert operation, flagged bool, why *error) job {
 	return job{values: sent, flags: flagged,
 		run: func(i int, st *device.Stream, r received) error {

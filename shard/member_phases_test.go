@@ -217,7 +217,8 @@ func phaseEnds(t *testing.T, how, where, kind string, victim int) {
 	}
 }
 
-// Jobs of several sizes, whose members have uneven batches. Some batches are empty, and some have keys of one owner only.
+// Jobs of several sizes, whose members have uneven batches. Some batches are empty, and some have keys of one owner
+// only.
 func TestMembersUneven(t *testing.T) {
 	t.Setenv(nccl.Env, standin.Build(t))
 	for _, n := range []int{3, 5, 7} {

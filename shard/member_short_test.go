@@ -32,8 +32,8 @@ type hungry struct {
 
 const hungryRows = 150_000
 
-// hungries are n members with rows of their own. Their tables have room for all rows. If regions is not 0, the maps take
-// rows in the order of as many regions.
+// hungries are n members with rows of their own. Their tables have room for all rows. If regions is not 0, the maps
+// take rows in the order of as many regions.
 func hungries(t *testing.T, n, regions int) []*hungry {
 	t.Helper()
 	var all []*hungry
@@ -150,7 +150,9 @@ func membersShort(t *testing.T, regions int) {
 	faults.Set(all[1].d, nothing)
 	var errs []error
 	for range 20 { // until the table of rank 1 has to grow
-		errs = hungryParty(t, all, "Insert into a multimap", func(h *hungry) error { return h.many.InsertOn(nil, h.on, h.on) })
+		errs = hungryParty(t, all, "Insert into a multimap", func(h *hungry) error {
+			return h.many.InsertOn(nil, h.on, h.on)
+		})
 		if errors.Join(errs...) != nil {
 			break
 		}
