@@ -102,24 +102,40 @@ func newCluster(devices []*device.Device, w frame.Width, o Options,
 // askAll is how many keys are asked of all GPUs, unless Options say.
 const askAll = 4096
 
-// befriend asks for peer access between all devices. Two use it if each has it to the other.
+// befriend decides for each pair of devices whether kernels of one use the memory of the other. With Options.Copies no
+// device is asked for access.
 func (c *cluster) befriend() error {
-	can := make([][]bool, len(c.members))
+	access := func(i, j int) (bool, error) { return c.members[i].d.PeerAccess(c.members[j].d) }
+	if c.opts.Copies {
+		access = func(i, j int) (bool, error) { return false, nil }
+	}
+	peers, err := friends(len(c.members), access)
 	for i, m := range c.members {
-		can[i] = make([]bool, len(c.members))
-		for j, other := range c.members {
-			var err error
-			if can[i][j], err = m.d.PeerAccess(other.d); err != nil {
-				return err
+		m.peers = peers[i]
+	}
+	return err
+}
+
+// friends returns for each of n devices which others it shares memory with: those where both have access. A device has
+// room for few peers, so a pair of which the first has no access takes no room of the second.
+func friends(n int, access func(i, j int) (bool, error)) (peers [][]bool, err error) {
+	for i := range n {
+		peers = append(peers, make([]bool, n))
+		peers[i][i] = true
+	}
+	for i := range n {
+		for j := i + 1; j < n; j++ {
+			both, err := access(i, j)
+			if both && err == nil {
+				both, err = access(j, i)
 			}
+			if err != nil {
+				return peers, err
+			}
+			peers[i][j], peers[j][i] = both, both
 		}
 	}
-	for i, m := range c.members {
-		for j := range c.members {
-			m.peers = append(m.peers, i == j || can[i][j] && can[j][i] && !c.opts.Copies)
-		}
-	}
-	return nil
+	return peers, nil
 }
 
 // ownersSeed is the seed of the owner's hash.
