@@ -148,10 +148,22 @@ func (c *cluster) mix(b batch, mix func(why *error) job) error {
 	})
 }
 
-// withoutRoom are the positions of a mixed batch that found no room.
-func withoutRoom(status []byte) (positions []int) {
-	for i, s := range status {
-		if table.Status(s) == table.NoRoom {
+// withoutRoom returns the positions of a mixed batch that found no room.
+func withoutRoom(status []byte) []int {
+	return positionsOf(status, func(s byte) bool { return table.Status(s) == table.NoRoom })
+}
+
+// positionsOf returns the positions for which is reports true, in a slice that has room for no more.
+func positionsOf[T any](all []T, is func(x T) bool) []int {
+	n := 0
+	for _, x := range all {
+		if is(x) {
+			n++
+		}
+	}
+	positions := make([]int, 0, n)
+	for i, x := range all {
+		if is(x) {
 			positions = append(positions, i)
 		}
 	}
@@ -262,6 +274,7 @@ type refusals struct {
 }
 
 func (r *refusals) add(positions []int, first int, why error) {
+	r.positions = slices.Grow(r.positions, len(positions))
 	for _, p := range positions {
 		r.positions = append(r.positions, first+p)
 	}
