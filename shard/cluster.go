@@ -35,7 +35,7 @@ type cluster struct {
 	changes atomic.Uint64 // calls that may have changed the table
 }
 
-// newCluster makes the devices' part; each makes the table of one device.
+// newCluster makes a cluster over the devices. each makes the table of one device.
 func newCluster(devices []*device.Device, w frame.Width, o Options,
 	each func(i int, d *device.Device, o table.Options) (table.Table, error)) (c *cluster, err error) {
 	if w.Err != nil {
@@ -59,9 +59,10 @@ func newCluster(devices []*device.Device, w frame.Width, o Options,
 		return nil, fmt.Errorf("%s: pieces of %d rows (want 1 or more; 0 for the default)", family, o.Piece)
 	}
 	c = &cluster{widths: widths{w.Key, w.Value}, opts: o, seed: ownersSeed(all.Seed)}
-	defer func(made *cluster) {
-		if err != nil {
-			made.close()
+	made := false
+	defer func(c *cluster) {
+		if !made { // after an error, or a panic of each
+			c.close()
 		}
 	}(c)
 	part := partOf(o.Options, all.Seed, len(devices))
@@ -96,7 +97,9 @@ func newCluster(devices []*device.Device, w frame.Width, o Options,
 	if c.opts.AskAll == 0 && devices[0].Info().CUDA() {
 		c.opts.AskAll = askAll
 	}
-	return c, c.befriend()
+	err = c.befriend()
+	made = err == nil
+	return c, err
 }
 
 // askAll is how many keys are asked of all GPUs, unless Options say.
@@ -160,9 +163,12 @@ func share(n, members int) int {
 	return min(n, int(math.Ceil(mean+7*math.Sqrt(mean)))+8)
 }
 
-// together runs do for every member at once, and returns when all are done, with all errors. A panic goes on to the
-// caller then.
+// together runs do for every member concurrently, and returns when all are done, with all errors. Then a panic goes on
+// to the caller.
 func (c *cluster) together(do func(i int) error) error { return together(len(c.members), do) }
+
+// errExited is the error of a goroutine that did not return.
+var errExited = fmt.Errorf("%s: the code of a table ended its goroutine (runtime.Goexit)", family)
 
 func together(n int, do func(i int) error) error {
 	var wg sync.WaitGroup
@@ -176,6 +182,7 @@ func together(n int, do func(i int) error) error {
 					crashes <- crash
 				}
 			}()
+			errs[i] = errExited // unless do returns
 			errs[i] = do(i)
 		}()
 	}

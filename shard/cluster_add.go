@@ -81,16 +81,17 @@ func (c *cluster) addOn(b batch, j job, l *left) error {
 		return err
 	}
 	var lost refusals
-	for k, part := range b.parts {
-		keys, err := part.slices.keys.Host(part.st)
+	for k, i := range p.devices {
+		s := p.sources[i]
+		keys, err := s.slices.keys.Host(s.st)
 		if err != nil {
 			return err
 		}
-		values, err := part.slices.values.Host(part.st)
+		values, err := s.slices.values.Host(s.st)
 		if err != nil {
 			return err
 		}
-		lost.add(l.positions(part.n, keys, values), p.before[k], l.why)
+		lost.add(l.positions(s.n, keys, values), p.before[k], l.why)
 	}
 	return c.fullError(&lost)
 }

@@ -79,14 +79,14 @@ func (c *cluster) deviceOf(p part) (int, error) {
 	return 0, nil
 }
 
-// placed are the parts of a batch as sources, one a device at most.
+// placed holds the parts of a batch as sources, at most one a device.
 type placed struct {
 	sources []source
-	devices []int // of each part
-	before  []int // rows of the batch that come before each part
+	devices []int // of each part that is on a device
+	before  []int // rows of the batch that come before each of these parts
 }
 
-// place sees which devices a batch is on, and that all its slices are there.
+// place finds the devices that a batch is on, and checks that all its slices are there.
 func (c *cluster) place(b batch) (p placed, err error) {
 	if len(c.members) == 0 {
 		return p, c.lost
@@ -97,6 +97,12 @@ func (c *cluster) place(b batch) (p placed, err error) {
 		i, err := c.deviceOf(part)
 		if err != nil {
 			return p, err
+		}
+		if part.on == nil && part.st == nil && len(b.parts) > 1 { // an empty part on no device
+			if err := family.CheckOn(c.members[i].d, nil, part.checks...); err != nil {
+				return p, err
+			}
+			continue
 		}
 		if slices.Contains(p.devices, i) {
 			return p, fmt.Errorf("%s: two parts of a batch are on %s (want one a device)", family,
