@@ -67,7 +67,7 @@ func waited(t testing.TB, what string, counts []*calls) {
 	}
 }
 
-// A panic of a table goes on to the caller when no device is at work any more: the caller's memory is the caller's again.
+// A panic of a table goes on to the caller when no device is at work any more: nothing writes to the caller's memory.
 func TestPanicWaits(t *testing.T) {
 	devices := several(t, "cpu", 3)
 	n := 0
