@@ -108,6 +108,84 @@ func TestGoexit(t *testing.T) {
 	must(t, m.InsertEach(in))
 }
 
+// failing is an operation of a table of which calls of devices fail.
+type failing struct {
+	make  func()       // makes the table, again if it is broken
+	do    func() error // is the operation
+	sound func() error // puts rows in, and says what is wrong with the table then
+}
+
+// failings are operations of maps and of a multimap over the devices.
+func failings(t *testing.T, devices []*device.Device, o shard.Options) map[string]failing {
+	sizes := []int{17_000, 100, 4097}
+	keys, values := batches(sizes, 1)
+	in, out := parts(t, devices, keys, values), parts(t, devices, keys, nil)
+	k, v := slices.Concat(keys...), slices.Concat(values...)
+	ops, status := make([]table.Op, len(k)), make([]table.Status, len(k))
+	for i := range ops {
+		ops[i] = table.Op(i % 4)
+	}
+	all := map[string]failing{}
+	for name, do := range map[string]func(m *shard.Map[uint32, uint32]) error{
+		"warpcore: InsertEach": func(m *shard.Map[uint32, uint32]) error { return m.InsertEach(in) },
+		"warpcore: FindEach":   func(m *shard.Map[uint32, uint32]) error { return m.FindEach(out) },
+		"warpcore: DeleteEach": func(m *shard.Map[uint32, uint32]) error { return m.DeleteEach(out) },
+		"slab: Find": func(m *shard.Map[uint32, uint32]) error {
+			return m.Find(k, make([]uint32, len(k)), make([]bool, len(k)))
+		},
+		"slab: Mixed": func(m *shard.Map[uint32, uint32]) error { return m.Mixed(ops, k, v, make([]uint32, len(k)), status) },
+		"slab: FindOrInsert": func(m *shard.Map[uint32, uint32]) error {
+			_, err := m.FindOrInsert(k, v, make([]uint32, len(k)), nil)
+			return err
+		},
+	} {
+		var m *shard.Map[uint32, uint32]
+		family, _, _ := strings.Cut(name, ":")
+		all[name] = failing{do: func() error { return do(m) }, make: func() {
+			var err error
+			m, err = shard.NewMap(devices, o, families[uint32, uint32]()[family])
+			must(t, err)
+			own := m
+			t.Cleanup(func() { must(t, own.Close()) })
+		}, sound: func() error {
+			err := errors.Join(m.InsertEach(in), m.FindEach(out))
+			for i, p := range out {
+				if !slices.Equal(hostCopy(t, p.Values), values[i]) || frame.Count(hostCopy(t, p.Flags)) != sizes[i] {
+					err = errors.Join(err, fmt.Errorf("device %d finds other values", i))
+				}
+			}
+			return errors.Join(err, m.Check())
+		}}
+	}
+	var m *shard.MultiMap[uint32, uint32]
+	many := on(t, devices[1], k)
+	all["FindAllOn"] = failing{do: func() error {
+		offsets, got, err := m.FindAllOn(nil, many)
+		return errors.Join(err, offsets.Free(), got.Free())
+	}, make: func() {
+		var err error
+		m, err = shard.NewMultiMap(devices, o, multiMaps[uint32, uint32]()["slab"])
+		must(t, errors.Join(err, m.InsertEach(in)))
+		own := m
+		t.Cleanup(func() { must(t, own.Close()) })
+	}, sound: func() error {
+		offsets, got, err := m.FindAllOn(nil, many)
+		if err != nil {
+			return err
+		}
+		for i, at := range hostOf(t, offsets) {
+			if at != uint64(i) {
+				return fmt.Errorf("key %d begins at %d", i, at)
+			}
+		}
+		if !slices.Equal(hostOf(t, got), v) {
+			return errors.New("other values are found")
+		}
+		return m.Check()
+	}}
+	return all
+}
+
 // Any call of any device may fail. Then the operation returns an error when no device is at work any more, and the next
 // operations find the table in order.
 func TestEachCallFails(t *testing.T) {
@@ -117,33 +195,24 @@ func TestEachCallFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			devices := several(t, "cpu", 3)
-			sizes := []int{17_000, 100, 4097}
-			keys, values := batches(sizes, 1)
-			in, out := parts(t, devices, keys, values), parts(t, devices, keys, nil)
 			failed, turn := 0, 0
-			for what, do := range map[string]func(m *shard.Map[uint32, uint32]) error{
-				"insert": func(m *shard.Map[uint32, uint32]) error { return m.InsertEach(in) },
-				"find":   func(m *shard.Map[uint32, uint32]) error { return m.FindEach(out) },
-				"delete": func(m *shard.Map[uint32, uint32]) error { return m.DeleteEach(out) },
-			} {
-				m := pairs(t, devices, o)
-				must(t, m.InsertEach(in))
-				all, err := watched(devices, -1, 0, 0, func() error { return do(m) })
+			for what, f := range failings(t, devices, o) {
+				f.make()
+				must(t, f.sound())
+				all, err := watched(devices, -1, 0, 0, f.do)
 				must(t, err)
 				for at, c := range all {
 					for site, most := range c.count {
-						if turn++; !testenv.Long() && turn%3 != 0 {
+						if turn++; !testenv.Long() && turn%11 != 0 { // other sites and devices for each operation
 							continue
 						}
 						step := max(1, most/2)
 						if testenv.Long() {
-							step = max(1, most/40)
+							step = max(1, most/12)
 						}
 						for n := 1 + most/5; n <= most; n += step {
 							where := fmt.Sprintf("%s: device %d, %v %d of %d", what, at, faults.Site(site), n, most)
-							counts, err := watched(devices, at, faults.Site(site), n, func() error {
-								return ends(t, func() error { return do(m) })
-							})
+							counts, err := watched(devices, at, faults.Site(site), n, func() error { return ends(t, f.do) })
 							if err == nil {
 								continue // with memory that is short, rows go in smaller pieces
 							}
@@ -151,21 +220,17 @@ func TestEachCallFails(t *testing.T) {
 								t.Fatalf("%s: %v", where, err)
 							}
 							failed++
-							waited(t, where, counts)
 							if call := (*device.CallError)(nil); errors.As(err, &call) && call.Broken {
-								m = pairs(t, devices, o) // a device's table broke off in the middle
+								f.make() // a device's table broke off in the middle
+							} else {
+								waited(t, where, counts)
 							}
-							must(t, m.InsertEach(in))
-							must(t, m.FindEach(out))
-							for i, p := range out {
-								if !slices.Equal(hostCopy(t, p.Values), values[i]) || frame.Count(hostCopy(t, p.Flags)) != sizes[i] {
-									t.Fatalf("%s: device %d finds other values then", where, i)
-								}
+							if wrong := f.sound(); wrong != nil {
+								t.Fatalf("%s: %v; then %v", where, err, wrong)
 							}
 						}
 					}
 				}
-				must(t, m.Check())
 			}
 			if failed < 10 {
 				t.Errorf("%d calls failed: the test tests nothing", failed)
