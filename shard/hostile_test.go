@@ -276,6 +276,32 @@ func TestEmptyParts(t *testing.T) {
 	must(t, multi.Close())
 }
 
+// FindAll of Go slices takes fewer keys at once if the device that brings them has no memory for all their values.
+func TestFindAllWithLittleMemory(t *testing.T) {
+	devices := []*device.Device{open(t, "cpu:0", device.WithMemory(16<<20)), open(t, "cpu:1"), open(t, "cpu:2")}
+	m, err := shard.NewMultiMap(devices, shard.Options{}, multiMaps[uint32, uint32]()["slab"])
+	must(t, err)
+	defer func() { must(t, m.Close()) }()
+	keys, _ := batches([]int{30_000}, 3)
+	for i := range uint32(4) {
+		must(t, m.Insert(keys[0], slices.Repeat([]uint32{i}, len(keys[0]))))
+	}
+	for _, left := range []int{1 << 20, 500 << 10} {
+		free, _, err := devices[0].Memory()
+		must(t, err)
+		held, err := device.Make[byte](devices[0], int(free)-left)
+		must(t, err)
+		offsets, values, err := m.FindAll(keys[0])
+		must(t, errors.Join(err, held.Free()))
+		for i := range keys[0] {
+			own := slices.Sorted(slices.Values(values[offsets[i]:offsets[i+1]]))
+			if !slices.Equal(own, []uint32{0, 1, 2, 3}) {
+				t.Fatalf("%d KiB: key %d has %d", left>>10, i, own)
+			}
+		}
+	}
+}
+
 // A table that could not grow for want of memory has grown since: FullError of another device counts its slots now.
 func TestCapacityNow(t *testing.T) {
 	devices := several(t, "cpu", 2)
