@@ -40,7 +40,7 @@ type taking struct {
 	lost    []rowLoss // of each row, once something was refused
 	why     error     // rows were refused
 	blind   bool      // there is no memory to ask
-	refused rowSet    // keys of rows that owners refused, and that nobody has asked for
+	refused rowSet    // keys of rows that owners refused, and that no look-up has asked for
 	unseen  rowSet    // keys that an owner had no memory to look at: they may be in, with the value from before
 }
 
@@ -192,7 +192,7 @@ func (t *taking) askLost() error {
 	return nil
 }
 
-// decide decides about rows that nobody can be asked for.
+// decide marks the rows that are lost without a look-up saying so.
 func (t *taking) decide() {
 	if t.unseen.n > 0 {
 		t.unseen.sort()
@@ -210,10 +210,10 @@ func (t *taking) decide() {
 	}
 }
 
-// tried reports whether a row is one that owners decide about.
+// tried reports whether an owner decided about a row.
 func (t *taking) tried(i int) bool { return t.chosen(i) && (t.strict || t.lost[i] != rowUntried) }
 
-// matchUndone marks, without a device, a row as lost for each row that is not done.
+// matchUndone marks rows without a look-up: one for each equal row that is not done.
 func (t *taking) matchUndone() {
 	t.undone.sort()
 	var row []byte
@@ -231,8 +231,8 @@ func (t *taking) matchUndone() {
 	}
 }
 
-// matchRefused marks, without a device, the rows of each key of which all rows were refused. If one went in, the key is
-// in.
+// matchRefused marks rows without a look-up: those of each key of which all rows were refused. If one row went in, its
+// key is in.
 func (t *taking) matchRefused() {
 	for i, loss := range t.losses() {
 		if loss == rowAbsent || loss == rowUntried && t.strict {

@@ -276,7 +276,7 @@ func TestEmptyParts(t *testing.T) {
 	must(t, multi.Close())
 }
 
-// FindAll of Go slices takes fewer keys at once if the device that brings them has no memory for all their values.
+// FindAll of Go slices takes fewer keys at once if the first device has no memory for all their values.
 func TestFindAllWithLittleMemory(t *testing.T) {
 	devices := []*device.Device{open(t, "cpu:0", device.WithMemory(16<<20)), open(t, "cpu:1"), open(t, "cpu:2")}
 	m, err := shard.NewMultiMap(devices, shard.Options{}, multiMaps[uint32, uint32]()["slab"])

@@ -48,7 +48,7 @@ var shortPuts = map[string]func(m *shard.Map[uint32, uint32], r shortRows) error
 	},
 }
 
-// Whichever allocations find no memory, and whatever else is refused, a put names exactly the rows that are not in.
+// A put names exactly the rows that are not in, whichever allocations fail.
 func TestShortMemoryOfPuts(t *testing.T) {
 	const n, distinct, before = 36_000, 20_000, 500
 	r := shortRows{keys: make([]uint32, n), values: make([]uint32, n), when: make([]bool, n)}
