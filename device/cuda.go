@@ -507,7 +507,8 @@ func (g *gpu) copyWithin(stream uintptr, dst, src uint64, bytes int64) error {
 	return g.in(func() error { return g.drv.MemcpyDtoDAsync(dst, src, uint64(bytes), stream) })
 }
 
-// peer enables access once for the process: the context is the primary one, and others may have asked before.
+// peer enables access once for the process: the context is the primary one, and others may have asked before. A driver
+// that has no room for one more peer (without NVSwitch a GPU has at most eight) only means that there is no access.
 func (g *gpu) peer(other backend) (bool, error) {
 	o, ok := other.(*gpu)
 	if !ok {
@@ -521,8 +522,13 @@ func (g *gpu) peer(other backend) (bool, error) {
 		return false, g.explain(err)
 	}
 	err = g.in(func() error { return g.drv.CtxEnablePeerAccess(o.ctx) })
-	if e := (*cu.Error)(nil); errors.As(err, &e) && e.Code == cu.ErrorPeerEnabled {
-		err = nil
+	if e := (*cu.Error)(nil); errors.As(err, &e) {
+		switch e.Code {
+		case cu.ErrorPeerEnabled:
+			return true, nil
+		case cu.ErrorTooManyPeers, cu.ErrorPeerUnsupported:
+			return false, nil
+		}
 	}
 	return err == nil, err
 }

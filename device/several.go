@@ -54,10 +54,11 @@ func OpenAll(list string, opts ...Option) (devices []*Device, err error) {
 	return devices, nil
 }
 
-// PeerAccess lets kernels on d read and write memory of Make on another device, and tells whether they can. GPUs of one
-// host mostly can if NVLink or one PCIe switch joins them. Memory of MakePooled and of a Range stays the device's own.
-// Where kernels cannot, CopyFrom still copies. Asking again costs some microseconds, and nothing is ever taken back.
-// CPU devices can; a GPU and the CPU cannot.
+// PeerAccess lets kernels on d read and write memory of Make on another device, and reports whether they can. GPUs of
+// one host mostly can if NVLink or one PCIe switch joins them. Without NVSwitch, a GPU has room for eight peers; a ninth
+// cannot be reached. Access is one way: kernels on the other device need a call of their own. Memory of MakePooled and
+// of a Range stays the device's own. If kernels cannot reach it, CopyFrom still copies. Asking again costs some
+// microseconds, and access is never revoked. CPU devices can; a GPU and the CPU cannot.
 func (d *Device) PeerAccess(other *Device) (can bool, err error) {
 	if d.same(other) {
 		return true, d.with(other, func() error { return nil })

@@ -123,6 +123,12 @@ func TestPeerAccess(t *testing.T) {
 	if can, err := d[0].PeerAccess(d[1]); can || err != nil {
 		t.Errorf("without peers: %t, %v", can, err)
 	}
+	for _, refusal := range []int64{711, 217, 999} { // too many peers; unsupported; a driver that is in trouble
+		f.Set("peers", refusal)
+		if can, err := d[0].PeerAccess(d[1]); can || (err != nil) != (refusal == 999) {
+			t.Errorf("the driver returns %d: %t, %v", refusal, can, err)
+		}
+	}
 	must(t, d[1].Close())
 	for _, p := range [][2]*device.Device{{d[0], d[1]}, {d[1], d[0]}} {
 		if _, err := p[0].PeerAccess(p[1]); !errors.Is(err, device.ErrClosed) {

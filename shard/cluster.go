@@ -35,7 +35,7 @@ type cluster struct {
 	changes atomic.Uint64 // calls that may have changed the table
 }
 
-// newCluster makes the devices' part; each makes the table of one device.
+// newCluster makes a cluster over the devices. each makes the table of one device.
 func newCluster(devices []*device.Device, w frame.Width, o Options,
 	each func(i int, d *device.Device, o table.Options) (table.Table, error)) (c *cluster, err error) {
 	if w.Err != nil {
@@ -59,9 +59,10 @@ func newCluster(devices []*device.Device, w frame.Width, o Options,
 		return nil, fmt.Errorf("%s: pieces of %d rows (want 1 or more; 0 for the default)", family, o.Piece)
 	}
 	c = &cluster{widths: widths{w.Key, w.Value}, opts: o, seed: ownersSeed(all.Seed)}
-	defer func(made *cluster) {
-		if err != nil {
-			made.close()
+	made := false
+	defer func(c *cluster) {
+		if !made { // after an error, or a panic of each
+			c.close()
 		}
 	}(c)
 	part := partOf(o.Options, all.Seed, len(devices))
@@ -96,30 +97,48 @@ func newCluster(devices []*device.Device, w frame.Width, o Options,
 	if c.opts.AskAll == 0 && devices[0].Info().CUDA() {
 		c.opts.AskAll = askAll
 	}
-	return c, c.befriend()
+	err = c.befriend()
+	made = err == nil
+	return c, err
 }
 
 // askAll is how many keys are asked of all GPUs, unless Options say.
 const askAll = 4096
 
-// befriend asks for peer access between all devices. Two use it if each has it to the other.
+// befriend decides for each pair of devices whether kernels of one use the memory of the other. With Options.Copies no
+// device is asked for access.
 func (c *cluster) befriend() error {
-	can := make([][]bool, len(c.members))
+	access := func(i, j int) (bool, error) { return c.members[i].d.PeerAccess(c.members[j].d) }
+	if c.opts.Copies {
+		access = func(i, j int) (bool, error) { return false, nil }
+	}
+	peers, err := friends(len(c.members), access)
 	for i, m := range c.members {
-		can[i] = make([]bool, len(c.members))
-		for j, other := range c.members {
-			var err error
-			if can[i][j], err = m.d.PeerAccess(other.d); err != nil {
-				return err
+		m.peers = peers[i]
+	}
+	return err
+}
+
+// friends returns for each of n devices which others it shares memory with: those where both have access. A device has
+// room for few peers, so a pair of which the first has no access takes no room of the second.
+func friends(n int, access func(i, j int) (bool, error)) (peers [][]bool, err error) {
+	for i := range n {
+		peers = append(peers, make([]bool, n))
+		peers[i][i] = true
+	}
+	for i := range n {
+		for j := i + 1; j < n; j++ {
+			both, err := access(i, j)
+			if both && err == nil {
+				both, err = access(j, i)
 			}
+			if err != nil {
+				return peers, err
+			}
+			peers[i][j], peers[j][i] = both, both
 		}
 	}
-	for i, m := range c.members {
-		for j := range c.members {
-			m.peers = append(m.peers, i == j || can[i][j] && can[j][i] && !c.opts.Copies)
-		}
-	}
-	return nil
+	return peers, nil
 }
 
 // ownersSeed is the seed of the owner's hash.
@@ -144,9 +163,12 @@ func share(n, members int) int {
 	return min(n, int(math.Ceil(mean+7*math.Sqrt(mean)))+8)
 }
 
-// together runs do for every member at once, and returns when all are done, with all errors. A panic goes on to the
-// caller then.
+// together runs do for every member concurrently, and returns when all are done, with all errors. Then a panic goes on
+// to the caller.
 func (c *cluster) together(do func(i int) error) error { return together(len(c.members), do) }
+
+// errExited is the error of a goroutine that did not return.
+var errExited = fmt.Errorf("%s: the code of a table ended its goroutine (runtime.Goexit)", family)
 
 func together(n int, do func(i int) error) error {
 	var wg sync.WaitGroup
@@ -160,6 +182,7 @@ func together(n int, do func(i int) error) error {
 					crashes <- crash
 				}
 			}()
+			errs[i] = errExited // unless do returns
 			errs[i] = do(i)
 		}()
 	}

@@ -5,39 +5,31 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// Pairs of multimaps: a key is there many times, so that owners tell which pairs found no room.
+// Multimaps have a key many times, so owners say which pairs found no room.
 
-// left are the pairs of a batch that are not in, as bytes, and how many there are of each: pairs alike can stand for
-// one another.
+// left are the pairs of a batch that are not in. Equal pairs can take each other's place.
 type left struct {
 	widths
-	pairs map[string]int
+	pairs rowSet
 	why   error
 }
 
 // note adds the pairs at the positions of rows that an owner got.
 func (l *left) note(_ int, e *table.FullError, r received) error {
-	keys, err := r.keys.Host(nil)
-	if err != nil {
-		return err
-	}
-	values, err := r.values.Host(nil)
-	if err != nil {
-		return err
-	}
-	for _, p := range e.Positions {
-		l.pairs[l.row(keys, values, p)]++
-	}
 	l.why = e.Why
-	return nil
+	return l.pairs.read(l.widths, e.Positions, r, true)
 }
 
-// positions finds places for the pairs in n rows, the first there are, and takes them off.
-func (l *left) positions(n int, keys, values []byte) (out []int) {
+// positions finds places for the pairs in n rows, the first there are, and removes them.
+func (l *left) positions(n int, keys, values []byte) []int {
+	if len(l.pairs.uses) != l.pairs.n {
+		l.pairs.sort()
+	}
+	out := make([]int, 0, min(n, l.pairs.n))
+	var pair []byte
 	for i := range n {
-		pair := l.row(keys, values, i)
-		if l.pairs[pair] > 0 {
-			l.pairs[pair]--
+		pair = append(append(pair[:0], l.keyAt(keys, i)...), l.valueAt(values, i)...)
+		if l.pairs.take(pair) {
 			out = append(out, i)
 		}
 	}
@@ -45,7 +37,7 @@ func (l *left) positions(n int, keys, values []byte) (out []int) {
 }
 
 func (c *cluster) add(b batch, insert operation) error {
-	l := &left{widths: c.widths, pairs: map[string]int{}}
+	l := &left{widths: c.widths, pairs: rowSet{width: c.keyBytes + c.valueBytes}}
 	j := job{values: sent, full: l.note, run: insert}
 	switch {
 	case b.wrong != nil:
@@ -55,7 +47,7 @@ func (c *cluster) add(b batch, insert operation) error {
 	}
 	skip := func(from, to int, why error) { // pairs that nobody took
 		for i := from; i < to; i++ {
-			l.pairs[l.row(b.keys, b.values, i)]++
+			l.pairs.add(l.keyAt(b.keys, i), l.valueAt(b.values, i))
 		}
 		l.why = why
 	}
@@ -89,16 +81,17 @@ func (c *cluster) addOn(b batch, j job, l *left) error {
 		return err
 	}
 	var lost refusals
-	for k, part := range b.parts {
-		keys, err := part.slices.keys.Host(part.st)
+	for k, i := range p.devices {
+		s := p.sources[i]
+		keys, err := s.slices.keys.Host(s.st)
 		if err != nil {
 			return err
 		}
-		values, err := part.slices.values.Host(part.st)
+		values, err := s.slices.values.Host(s.st)
 		if err != nil {
 			return err
 		}
-		lost.add(l.positions(part.n, keys, values), p.before[k], l.why)
+		lost.add(l.positions(s.n, keys, values), p.before[k], l.why)
 	}
 	return c.fullError(&lost)
 }

@@ -79,14 +79,14 @@ func (c *cluster) deviceOf(p part) (int, error) {
 	return 0, nil
 }
 
-// placed are the parts of a batch as sources, one a device at most.
+// placed holds the parts of a batch as sources, at most one a device.
 type placed struct {
 	sources []source
-	devices []int // of each part
-	before  []int // rows of the batch that come before each part
+	devices []int // of each part that is on a device
+	before  []int // rows of the batch that come before each of these parts
 }
 
-// place sees which devices a batch is on, and that all its slices are there.
+// place finds the devices that a batch is on, and checks that all its slices are there.
 func (c *cluster) place(b batch) (p placed, err error) {
 	if len(c.members) == 0 {
 		return p, c.lost
@@ -97,6 +97,12 @@ func (c *cluster) place(b batch) (p placed, err error) {
 		i, err := c.deviceOf(part)
 		if err != nil {
 			return p, err
+		}
+		if part.on == nil && part.st == nil && len(b.parts) > 1 { // an empty part on no device
+			if err := family.CheckOn(c.members[i].d, nil, part.checks...); err != nil {
+				return p, err
+			}
+			continue
 		}
 		if slices.Contains(p.devices, i) {
 			return p, fmt.Errorf("%s: two parts of a batch are on %s (want one a device)", family,
@@ -148,10 +154,22 @@ func (c *cluster) mix(b batch, mix func(why *error) job) error {
 	})
 }
 
-// withoutRoom are the positions of a mixed batch that found no room.
-func withoutRoom(status []byte) (positions []int) {
-	for i, s := range status {
-		if table.Status(s) == table.NoRoom {
+// withoutRoom returns the positions of a mixed batch that found no room.
+func withoutRoom(status []byte) []int {
+	return positionsOf(status, func(s byte) bool { return table.Status(s) == table.NoRoom })
+}
+
+// positionsOf returns the positions for which is reports true, in a slice that has room for no more.
+func positionsOf[T any](all []T, is func(x T) bool) []int {
+	n := 0
+	for _, x := range all {
+		if is(x) {
+			n++
+		}
+	}
+	positions := make([]int, 0, n)
+	for i, x := range all {
+		if is(x) {
 			positions = append(positions, i)
 		}
 	}
@@ -262,6 +280,7 @@ type refusals struct {
 }
 
 func (r *refusals) add(positions []int, first int, why error) {
+	r.positions = slices.Grow(r.positions, len(positions))
 	for _, p := range positions {
 		r.positions = append(r.positions, first+p)
 	}

@@ -4,114 +4,21 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sort"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 )
 
-// What maps, sets and counters have in common: a key is there once, so which positions of a batch are not in is told by
-// looking their keys up.
-
-// noted are the keys of rows that owners refused, for the case that there is no memory to ask which of them are in.
-type noted struct {
-	widths
-	keys    []string
-	untried map[string]bool // of these, those that no owner looked at: they may be in, with the value from before
-}
-
-// notedAtOnce is how many keys are read at once, if any of them was refused.
-const notedAtOnce = 1 << 20
-
-// noting has a job note them, too.
-func (x *noted) noting(j job) job {
-	full := j.full
-	j.full = func(owner int, e *table.FullError, r received) error {
-		if err := x.note(e.Positions, r); err != nil {
-			return err
-		}
-		return full(owner, e, r)
-	}
-	return j
-}
-
-func (x *noted) note(positions []int, r received) error {
-	var keys []byte
-	first, end := 0, 0
-	for _, p := range positions { // ascending
-		if p >= end {
-			first, end = p, min(p+notedAtOnce, r.n)
-			keys = make([]byte, (end-first)*x.keyBytes)
-			if err := r.keys.Slice(first*x.keyBytes, end*x.keyBytes).Read(nil, keys); err != nil {
-				return err
-			}
-		}
-		key := x.row(keys, nil, p-first)
-		x.keys = append(x.keys, key)
-		if r.untried {
-			if x.untried == nil {
-				x.untried = map[string]bool{}
-			}
-			x.untried[key] = true
-		}
-	}
-	return nil
-}
-
-// rows is how often each key was refused.
-func (x *noted) rows() map[string]int {
-	out := map[string]int{}
-	for _, key := range x.keys {
-		out[key]++
-	}
-	return out
-}
-
-// row is a row's key as bytes, or with values its pair.
-func (w widths) row(keys, values []byte, i int) string {
-	key := string(keys[i*w.keyBytes : (i+1)*w.keyBytes])
-	if values == nil {
-		return key
-	}
-	return key + string(values[i*w.valueBytes:(i+1)*w.valueBytes])
-}
-
-// unasked tells, without a device, which rows of a batch are not in. of gives the bytes of a row as undone has them, or
-// of its key. A key of which all rows were refused is not in; one of which some went in is. Of rows that are counted,
-// each that was refused is told, and of others all of a key that nobody looked at.
-func (p putting) unasked(refused *noted, n int, chosen func(i int) bool,
-	of func(i int, paired bool) string) (positions []int) {
-	if p.undone != nil {
-		undone := p.undone()
-		for i := range n {
-			if row := of(i, p.paired); undone[row] > 0 && chosen(i) {
-				undone[row]--
-				positions = append(positions, i)
-			}
-		}
-		return positions
-	}
-	rows, brought := refused.rows(), map[string]int{}
-	for i := range n {
-		if key := of(i, false); rows[key] > 0 && chosen(i) {
-			brought[key]++
-			positions = append(positions, i)
-		}
-	}
-	return slices.DeleteFunc(positions, func(i int) bool {
-		key := of(i, false)
-		return rows[key] < brought[key] && !refused.untried[key]
-	})
-}
+// Maps, sets and counters have each key once. So look-ups find the positions of a batch that are not in.
 
 func (c *cluster) put(b batch, p putting) error {
-	switch {
-	case b.wrong != nil:
+	if b.wrong != nil {
 		return b.wrong
-	case b.host:
-		t := &taking{cluster: c, batch: b, putting: p, refused: noted{widths: c.widths}}
-		t.strict = p.adds && p.undone == nil
+	}
+	t := &taking{cluster: c, batch: b, putting: p, strict: p.adds && p.undone == nil}
+	t.refused.width, t.unseen.width = c.keyBytes, c.keyBytes
+	if b.host {
 		return t.take()
 	}
 	return c.locked(func() error {
@@ -119,106 +26,131 @@ func (c *cluster) put(b batch, p putting) error {
 		if err != nil {
 			return err
 		}
-		return c.putOn(placed, p)
+		return t.takeOn(placed)
 	})
 }
 
-// taking is a batch of Go slices that is taken in. Where there is no memory for some of it, or to ask what is in, what
-// is not in is told all the same.
+// taking is a batch that is put into a table. If there is no memory for some of it, or to ask what is in, the positions
+// that are not in are named all the same. Nothing is kept of a row unless rows are refused.
 type taking struct {
 	*cluster
-	batch
+	batch // of Go slices; columns that are on devices are read if they are needed
 	putting
-	strict  bool // a row that was not tried has no effect where the key is in
-	lost    refusals
-	refused noted
-	untried []int // positions of rows that no owner got; all others were tried
-	blind   bool  // there is no memory to ask
+	strict  bool      // a row that was not tried has no effect if its key is in
+	lost    []rowLoss // of each row, once something was refused
+	why     error     // rows were refused
+	blind   bool      // there is no memory to ask
+	refused rowSet    // keys of rows that owners refused, and that no look-up has asked for
+	unseen  rowSet    // keys that an owner had no memory to look at: they may be in, with the value from before
 }
 
+// rowLoss says why a row may not be in.
+type rowLoss byte
+
+const (
+	rowIn rowLoss = iota
+	rowAbsent
+	rowUntried // no owner got the row, or none looked at its key
+)
+
+func (t *taking) losses() []rowLoss {
+	if t.lost == nil {
+		t.lost = make([]rowLoss, t.n)
+	}
+	return t.lost
+}
+
+// noting makes a job note the keys of refused rows. Jobs of a putting with again note rows anyway.
+func (t *taking) noting(j job) job {
+	if t.undone != nil {
+		return j
+	}
+	full := j.full
+	j.full = func(owner int, e *table.FullError, r received) error {
+		err := t.refused.read(t.widths, e.Positions, r, false)
+		if err == nil && r.untried && !t.strict {
+			err = t.unseen.read(t.widths, e.Positions, r, false)
+		}
+		if err != nil {
+			return err
+		}
+		return full(owner, e, r)
+	}
+	return j
+}
+
+// take puts a batch of Go slices.
 func (t *taking) take() error {
 	err := t.bring(t.batch, t.chunk, t.skip)
-	if err != nil || t.lost.why == nil {
+	if err != nil || t.why == nil {
 		return err
 	}
-	t.sortUntried()
-	in, err := t.askAgain()
-	if err != nil {
+	for i, loss := range t.losses() {
+		if loss == rowUntried && t.flags != nil {
+			t.flags[i] = 0
+		}
+	}
+	if err := t.askAgain(); err != nil {
 		return err
 	}
-	t.keep(in)
-	return t.refilled(t.locked(func() error { return t.fullError(&t.lost) }))
+	t.decide()
+	return t.refilled(t.locked(t.full))
 }
 
-// chunk takes in rows that are on a device.
+// chunk puts rows of Go slices that are on a device now.
 func (t *taking) chunk(at, first int, s source) error {
 	var why error
-	j := t.refused.noting(t.insert(&why)).of(t.from(at, s))
+	before := t.refused.n
+	j := t.noting(t.insert(&why)).of(t.from(at, s))
 	err := t.exchange(&j)
 	if device.IsOutOfMemory(err) {
+		t.refused.n = before
 		t.skip(first, first+s.n, err)
 		return nil
 	}
 	if err != nil || why == nil {
 		return err
 	}
-	var positions []int
-	if !t.blind {
-		positions, err = t.absent(at, s, t.absence)
+	t.why = why
+	if err = t.askFor(at, first, s); err == nil && !t.blind {
+		t.refused.reset()
 	}
-	if device.IsOutOfMemory(err) {
-		t.blind, err = true, nil
-	}
-	t.lost.add(slices.DeleteFunc(positions, func(i int) bool { return !t.chosen(first + i) }), first, why)
 	return err
 }
 
 // skip notes rows that there was no memory for.
 func (t *taking) skip(from, to int, why error) {
-	t.lost.add(nil, 0, why)
+	t.why = why
 	for i := from; i < to; i++ {
 		if t.chosen(i) {
-			t.untried = append(t.untried, i)
+			t.losses()[i] = rowUntried
 		}
 	}
 }
 
-// sortUntried says what is known of rows that nobody tried: where such a row has no effect if its key is in, it is to
-// be asked for.
-func (t *taking) sortUntried() {
-	if t.flags != nil {
-		for _, i := range t.untried {
-			t.flags[i] = 0
-		}
+// askFor marks the rows of a source whose keys are not in. They begin at position first of the batch.
+func (t *taking) askFor(at, first int, s source) error {
+	if t.blind {
+		return nil
 	}
-	switch {
-	case t.strict:
-		t.lost.positions = append(t.lost.positions, t.untried...)
-		for _, i := range t.untried {
-			t.refused.keys = append(t.refused.keys, t.row(t.keys, nil, i))
+	lost := t.losses()[first : first+s.n]
+	err := t.absent(at, s, t.absence, func(i int) {
+		if t.chosen(first + i) {
+			lost[i] = rowAbsent
 		}
-	case t.undone == nil && len(t.refused.untried) > 0:
-		for i := range t.n {
-			if t.chosen(i) && t.refused.untried[t.row(t.keys, nil, i)] {
-				t.untried = append(t.untried, i)
-			}
-		}
+	})
+	if device.IsOutOfMemory(err) {
+		t.blind, err = true, nil
+		clear(lost)
 	}
-	slices.Sort(t.untried)
-	t.untried = slices.Compact(t.untried)
-	slices.Sort(t.lost.positions)
+	return err
 }
 
-// askAgain tells which of the lost positions' keys are in: another chunk may have found room for the same key.
-func (t *taking) askAgain() (in []byte, err error) {
-	asked := make([]byte, 0, len(t.lost.positions)*t.keyBytes)
-	for _, p := range t.lost.positions {
-		asked = append(asked, t.keys[p*t.keyBytes:(p+1)*t.keyBytes]...)
-	}
-	in = make([]byte, len(t.lost.positions))
+// askAgain asks again for keys that were not in: another chunk may have found room for the same key.
+func (t *taking) askAgain() error {
 	for more := true; more && !t.blind; {
 		more = false
-		err = t.ask(t.batchOf(asked, in), t.absence)
+		err := t.askLost()
 		if err == nil && t.again != nil {
 			err = t.locked(func() error {
 				n, err := t.again()
@@ -227,40 +159,112 @@ func (t *taking) askAgain() (in []byte, err error) {
 			})
 		}
 		if t.blind = device.IsOutOfMemory(err); err != nil && !t.blind {
-			return nil, err
+			return err
 		}
 	}
-	return in, nil
+	return nil
 }
 
-// keep leaves of the lost positions those whose keys are not in, and adds what was not tried.
-func (t *taking) keep(in []byte) {
-	kept := t.lost.positions[:0]
-	for i, p := range t.lost.positions {
-		if in[i] == 0 {
-			kept = append(kept, p)
-		}
-	}
-	if t.blind {
-		kept = t.unasked(&t.refused, t.n, func(i int) bool {
-			_, told := slices.BinarySearch(t.untried, i)
-			return t.chosen(i) && (t.strict || !told)
-		}, func(i int, paired bool) string {
-			if paired {
-				return t.row(t.keys, t.values, i)
+// askLost asks for the keys of lost rows, some at a time, and marks those that are in.
+func (t *taking) askLost() error {
+	asked := func(i int) bool { return t.lost[i] == rowAbsent || t.lost[i] == rowUntried && t.strict }
+	keys, found := make([]byte, 0, min(t.n, refusedAtOnce)*t.keyBytes), make([]byte, min(t.n, refusedAtOnce))
+	for from, to := 0, 0; from < t.n; from = to {
+		keys = keys[:0]
+		for ; to < t.n && len(keys) < cap(keys); to++ {
+			if asked(to) {
+				keys = append(keys, t.keyAt(t.keys, to)...)
 			}
-			return t.row(t.keys, nil, i)
-		})
+		}
+		if err := t.ask(t.batchOf(keys, found[:len(keys)/t.keyBytes]), t.absence); err != nil {
+			return err
+		}
+		k := 0
+		for i := from; i < to; i++ {
+			if asked(i) {
+				if found[k] != 0 {
+					t.lost[i] = rowIn
+				}
+				k++
+			}
+		}
 	}
-	if t.lost.positions = kept; !t.strict {
-		t.lost.positions = append(t.lost.positions, t.untried...)
-		slices.Sort(t.lost.positions)
-		t.lost.positions = slices.Compact(t.lost.positions)
+	return nil
+}
+
+// decide marks the rows that are lost without a look-up saying so.
+func (t *taking) decide() {
+	if t.unseen.n > 0 {
+		t.unseen.sort()
+		for i := range t.n {
+			if t.chosen(i) && t.unseen.find(t.keyAt(t.keys, i)) >= 0 {
+				t.losses()[i] = rowUntried
+			}
+		}
+	}
+	switch {
+	case t.blind && t.undone != nil:
+		t.matchUndone()
+	case t.blind:
+		t.matchRefused()
 	}
 }
 
-// refilled looks up the values that come back: where another row of the key got in, out has nothing yet. full is what
-// the call gives but for that.
+// tried reports whether an owner decided about a row.
+func (t *taking) tried(i int) bool { return t.chosen(i) && (t.strict || t.lost[i] != rowUntried) }
+
+// matchUndone marks rows without a look-up: one for each equal row that is not done.
+func (t *taking) matchUndone() {
+	t.undone.sort()
+	var row []byte
+	for i := range t.losses() {
+		if !t.tried(i) {
+			continue
+		}
+		row = append(row[:0], t.keyAt(t.keys, i)...)
+		if t.undone.paired {
+			row = append(row, t.valueAt(t.values, i)...)
+		}
+		if t.lost[i] = rowIn; t.undone.take(row) {
+			t.lost[i] = rowAbsent
+		}
+	}
+}
+
+// matchRefused marks rows without a look-up: those of each key of which all rows were refused. If one row went in, its
+// key is in.
+func (t *taking) matchRefused() {
+	for i, loss := range t.losses() {
+		if loss == rowAbsent || loss == rowUntried && t.strict {
+			t.refused.add(t.keyAt(t.keys, i))
+		}
+	}
+	t.refused.sort()
+	for i := range t.n {
+		if key := t.keyAt(t.keys, i); t.tried(i) && !t.refused.take(key) {
+			if at := t.refused.find(key); at >= 0 {
+				t.refused.uses[at] = surplus
+			}
+		}
+	}
+	for i := range t.n {
+		if t.tried(i) {
+			at := t.refused.find(t.keyAt(t.keys, i))
+			if t.lost[i] = rowIn; at >= 0 && t.refused.uses[at] != surplus {
+				t.lost[i] = rowAbsent
+			}
+		}
+	}
+}
+
+// full returns the FullError of the rows that are not in, or nil. The caller holds the lock.
+func (t *taking) full() error {
+	positions := positionsOf(t.lost, func(l rowLoss) bool { return l != rowIn })
+	return t.fullError(&refusals{positions, t.why})
+}
+
+// refilled looks up the values that come back: if another row of the key got in, out has nothing yet. It returns full,
+// the error of the call, unless the look-up fails.
 func (t *taking) refilled(full error) error {
 	if t.absence.values&back == 0 || full != nil && !isFull(full) {
 		return full
@@ -280,7 +284,7 @@ func (t *taking) refilled(full error) error {
 	return notFound(full, t.ask(ask, t.absence))
 }
 
-// notFound is the error of a FindOrInsert whose keys are in, but for those that err names, where wrong says that their
+// notFound returns the error of a FindOrInsert whose keys are in, except those that err names. wrong says why their
 // values were not found.
 func notFound(err, wrong error) error {
 	if wrong == nil {
@@ -294,47 +298,45 @@ func notFound(err, wrong error) error {
 		"up: %w", family, which, wrong)))
 }
 
-// putOn takes in a batch that is on devices. The caller holds the lock.
-func (c *cluster) putOn(b placed, p putting) error {
-	var why error
-	j := p.insert(&why).of(b.sources)
-	if c.independent() && !j.owned {
-		return c.insertLocal(&j, b)
+// takeOn puts a batch that is on devices. The caller holds the lock.
+func (t *taking) takeOn(b placed) error {
+	j := t.insert(&t.why).of(b.sources)
+	if t.independent() && !j.owned {
+		return t.insertLocal(&j, b)
 	}
-	refused := noted{widths: c.widths}
-	j = refused.noting(j)
-	err := c.exchange(&j)
-	if err != nil || why == nil {
+	j = t.noting(j)
+	err := t.exchange(&j)
+	if err != nil || t.why == nil {
 		return err
 	}
-	if p.again != nil {
-		_, err = p.again()
-	}
-	var lost refusals
-	for k, i := range b.devices {
-		if err != nil {
-			break
+	if t.again != nil {
+		if _, err = t.again(); device.IsOutOfMemory(err) {
+			t.blind, err = true, nil
 		}
-		var positions []int
-		if positions, err = c.absent(i, b.sources[i], p.absence); err == nil {
-			positions, err = b.sources[i].chosen(positions)
-		}
-		lost.add(positions, b.before[k], why)
 	}
-	if device.IsOutOfMemory(err) {
-		lost = refusals{why: why}
-		lost.positions, err = c.unaskedOn(b, &refused, p)
-	} else if err == nil && p.undone == nil && !p.adds && len(refused.untried) > 0 {
-		var positions []int
-		positions, err = c.unaskedOn(b, &refused, p)
-		lost.positions = append(lost.positions, positions...)
-		slices.Sort(lost.positions)
-		lost.positions = slices.Compact(lost.positions)
+	for _, s := range b.sources {
+		t.n += s.n
 	}
 	if err == nil {
-		err = c.fullError(&lost)
+		err = t.column(&t.when, b, 1, func(r *received) device.Slice[byte] { return r.when })
 	}
-	if p.absence.values&back == 0 || err != nil && !isFull(err) {
+	for k, i := range b.devices {
+		if err == nil {
+			err = t.askFor(i, b.before[k], b.sources[i])
+		}
+	}
+	if err == nil && (t.blind || t.unseen.n > 0) {
+		err = t.columns(b)
+	}
+	if err != nil {
+		return err
+	}
+	if t.blind {
+		clear(t.losses()) // those of parts that were asked for
+	}
+	t.decide()
+	err = t.full()
+	if t.absence.values&back == 0 || err != nil && !isFull(err) {
 		return err
 	}
 	ask := make([]source, len(b.sources)) // see refilled
@@ -343,45 +345,34 @@ func (c *cluster) putOn(b placed, p putting) error {
 			ask[i] = sourceOf(s.st, received{n: s.n, keys: s.slices.keys, out: s.slices.out})
 		}
 	}
-	again := p.absence.of(ask)
-	return notFound(err, c.exchange(&again))
+	again := t.absence.of(ask)
+	return notFound(err, t.exchange(&again))
 }
 
-// unaskedOn is unasked for a batch on devices.
-func (c *cluster) unaskedOn(b placed, refused *noted, p putting) ([]int, error) {
-	rows := 0
-	parts := len(b.devices)
-	keys, values, when := make([][]byte, parts), make([][]byte, parts), make([][]byte, parts)
+// columns reads keys, and values if they are needed, from devices.
+func (t *taking) columns(b placed) error {
+	err := t.column(&t.keys, b, t.keyBytes, func(r *received) device.Slice[byte] { return r.keys })
+	if err == nil && t.undone != nil && t.undone.paired {
+		err = t.column(&t.values, b, t.valueBytes, func(r *received) device.Slice[byte] { return r.values })
+	}
+	return err
+}
+
+// column reads a column of a batch from its devices. It leaves out a column that a part does not have.
+func (t *taking) column(to *[]byte, b placed, width int, of func(r *received) device.Slice[byte]) error {
 	for k, i := range b.devices {
-		s, err := b.sources[i], error(nil)
-		rows = b.before[k] + s.n
-		if s.n == 0 {
+		s := b.sources[i]
+		if s.n == 0 || of(s.slices).Addr() == 0 {
 			continue
 		}
-		if keys[k], err = s.slices.keys.Host(s.st); err == nil && p.paired {
-			values[k], err = s.slices.values.Host(s.st)
+		if *to == nil {
+			*to = make([]byte, t.n*width)
 		}
-		if err == nil && s.when != 0 {
-			when[k], err = s.slices.when.Host(s.st)
-		}
-		if err != nil {
-			return nil, err
+		if err := of(s.slices).Read(t.members[i].following(s.st), (*to)[b.before[k]*width:][:s.n*width]); err != nil {
+			return err
 		}
 	}
-	at := func(i int) (part, row int) {
-		part = sort.Search(parts, func(k int) bool { return b.before[k] > i }) - 1
-		return part, i - b.before[part]
-	}
-	return p.unasked(refused, rows, func(i int) bool {
-		k, row := at(i)
-		return when[k] == nil || when[k][row] != 0
-	}, func(i int, paired bool) string {
-		k, row := at(i)
-		if paired {
-			return c.row(keys[k], values[k], row)
-		}
-		return c.row(keys[k], nil, row)
-	}), nil
+	return nil
 }
 
 // insertLocal inserts the parts of a batch each on its own device.
@@ -397,20 +388,21 @@ func (c *cluster) insertLocal(j *job, b placed) error {
 	return c.fullError(&lost)
 }
 
-// absentAtOnce is how many keys are asked for at once which of them are absent.
+// absentAtOnce is the number of keys that are looked up at once to find those that are absent.
 const absentAtOnce = 1 << 20
 
-// absent gives the positions of a source's rows whose keys are not in. The caller holds the lock.
-func (c *cluster) absent(at int, s source, absence job) (positions []int, err error) {
+// absent calls do with the rows of a source whose keys are not in, in order. The caller holds the lock.
+func (c *cluster) absent(at int, s source, absence job, do func(row int)) (err error) {
 	if s.n == 0 {
-		return nil, nil
+		return nil
 	}
 	d := c.members[at].d
 	flags, err := device.Make[byte](d, min(s.n, absentAtOnce))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { err = errors.Join(err, flags.Free()) }()
+	found := make([]byte, flags.Len())
 	for first := 0; first < s.n; first += absentAtOnce {
 		part := source{n: min(s.n-first, absentAtOnce), keys: s.keys + uint64(first*c.keyBytes), flags: flags.Addr(),
 			st: s.st}
@@ -420,17 +412,16 @@ func (c *cluster) absent(at int, s source, absence job) (positions []int, err er
 		}
 		j := absence.of(c.from(at, part))
 		if err := c.exchange(&j); err != nil {
-			return nil, err
+			return err
 		}
-		in := make([]byte, part.n)
-		if err := flags.Read(c.members[at].following(s.st), in); err != nil {
-			return nil, err
+		if err := flags.Slice(0, part.n).Read(c.members[at].following(s.st), found[:part.n]); err != nil {
+			return err
 		}
-		for i, there := range in {
+		for i, there := range found[:part.n] {
 			if there == 0 {
-				positions = append(positions, first+i)
+				do(first + i)
 			}
 		}
 	}
-	return positions, nil
+	return nil
 }

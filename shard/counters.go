@@ -47,8 +47,8 @@ func (t counterTables[K, C]) finding(counts, sum bool) job {
 
 // adding begins an Add, to which counts come with the keys or not.
 func (t counterTables[K, C]) adding(counts, sum bool) putting {
-	refused := &rest[K, C]{}
-	p := putting{absence: t.finding(false, sum), undone: refused.rows, paired: counts, over: &atomic.Bool{}}
+	refused := newRest[K, C](counts)
+	p := putting{absence: t.finding(false, sum), undone: refused, over: &atomic.Bool{}}
 	p.insert = func(why *error) job {
 		j := job{full: refused.noting(why), run: func(i int, st *device.Stream, r received) error {
 			keys := device.View[K](r.keys, 0, r.n)
@@ -63,12 +63,13 @@ func (t counterTables[K, C]) adding(counts, sum bool) putting {
 		return j
 	}
 	p.again = func() (int, error) {
-		return refused.again(func(i int, keys []K, in []bool) error { return t[i].Find(keys, nil, in) },
-			func(i int, keys []K, times []C) error {
+		return refused.again(
+			func(i int, keys []byte, in []bool) error { return t[i].Find(fromBytes[K](keys), nil, in) },
+			func(i int, keys, times []byte) error {
 				if counts {
-					return p.within(t[i].AddCounts(keys, times))
+					return p.within(t[i].AddCounts(fromBytes[K](keys), fromBytes[C](times)))
 				}
-				return p.within(t[i].Add(keys))
+				return p.within(t[i].Add(fromBytes[K](keys)))
 			})
 	}
 	return p

@@ -47,10 +47,11 @@
 //
 //   - The host waits for the counts, once a batch, and where a table waits. Device slices never pass through the host.
 //
-//   - If anything fails on one device, all others end their part before the call returns. If a device is lost, that
-//     call and all later ones name it.
+//   - If anything fails on one device, or a table's code panics, all others end their part before the call returns. If a
+//     device is lost, that call and all later ones name it.
 //
-//   - FullError names the positions whose keys are not in. Look-ups find out which these are.
+//   - FullError names the positions whose keys are not in. Look-ups find these. If there is no memory for look-ups, the
+//     keys that owners refused say it.
 //
 //   - Rows that are not chosen (InsertIf, FindIf) have no owner: a tile has them behind all others, they are not sent,
 //     and zeros come back for them.
@@ -93,9 +94,10 @@
 //
 // # Transport
 //
-// Where two devices have access to each other's memory, mostly by NVLink, kernels write into the other's memory and
-// read results there. Otherwise, or with Options.Copies, a source splits into an outbox, and segments are copied. The
-// result is the same.
+// If two devices have access to each other's memory, mostly by NVLink, kernels write into the other's memory and read
+// results there. Otherwise, or with Options.Copies, a source splits into an outbox, and segments are copied. The result
+// is the same. Each pair of devices goes its own way: without NVSwitch a GPU has room for eight peers, so of ten GPUs
+// some pairs copy.
 //
 // # Many processes and hosts
 //

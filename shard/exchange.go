@@ -2,6 +2,7 @@ package shard
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -107,7 +108,7 @@ func (c *cluster) alone(j *job) error {
 	}
 	err := j.run(0, s.st, *s.slices)
 	if full := (*table.FullError)(nil); errors.As(err, &full) {
-		c.members[0].capacity = full.Capacity
+		c.members[0].isFull(full)
 		return j.full(0, full, *s.slices)
 	}
 	return err
@@ -116,7 +117,8 @@ func (c *cluster) alone(j *job) error {
 // local does an insert of device slices where they are. The caller holds the lock.
 func (c *cluster) local(j *job) error {
 	c.changes.Add(1)
-	c.scattered = c.scattered || len(c.members) > 1
+	rows := func(s source) bool { return s.n > 0 }
+	c.scattered = c.scattered || len(c.members) > 1 && slices.ContainsFunc(j.sources, rows)
 	var mu sync.Mutex
 	return c.together(func(i int) error {
 		s := j.sources[i]
@@ -130,7 +132,7 @@ func (c *cluster) local(j *job) error {
 		if full := (*table.FullError)(nil); errors.As(err, &full) {
 			mu.Lock()
 			defer mu.Unlock()
-			c.members[i].capacity = full.Capacity
+			c.members[i].isFull(full)
 			return j.full(i, full, *s.slices)
 		}
 		return err

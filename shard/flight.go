@@ -100,6 +100,12 @@ func (c *cluster) rounds(j *job, p plan) error {
 			}
 		}()
 	}
+	queued := false
+	defer func() {
+		if !queued { // after an error or a panic, nothing may write to the caller's memory or to an inbox
+			c.settle()
+		}
+	}()
 	err := together(2*n, func(i int) error {
 		if i < n {
 			return f.fail(f.source(i))
@@ -109,9 +115,7 @@ func (c *cluster) rounds(j *job, p plan) error {
 	if err == nil {
 		err = f.join()
 	}
-	if err != nil {
-		c.settle()
-	}
+	queued = err == nil
 	return err
 }
 
@@ -364,13 +368,11 @@ func (f *flight) owner(j int) (err error) {
 	return err
 }
 
-// full tells a job that an owner found no room, one at a time.
+// full calls the job's full, one call at a time, for an owner that found no room.
 func (f *flight) full(m *member, j int, e *table.FullError, got received) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !device.IsOutOfMemory(e.Why) {
-		m.capacity = e.Capacity
-	}
+	m.isFull(e)
 	return f.job.full(j, e, got)
 }
 

@@ -59,19 +59,17 @@ func (j job) of(sources []source) job {
 	return j
 }
 
-// putting is how a table in which a key is there once takes rows in.
+// putting describes how rows are put into a table that has each key once.
 type putting struct {
 	insert  func(why *error) job // the job notes why a table was full
 	adds    bool                 // a row has no effect where its key is in
 	absence job                  // tells which keys are in; where values come back, with their values
-	// again, which may be nil, does what was refused of rows whose keys are in after all, and tells of how many it was
-	// so. It is called with the lock held.
+	// again, if not nil, does the refused rows whose keys are in after all, and returns their number. It is called with
+	// the lock held.
 	again func() (int, error)
-	// Where there is no memory to ask which keys are in, undone, which comes with again, tells which rows were refused:
-	// of keys, or where they are paired of keys and values.
-	undone func() map[string]int
-	paired bool
-	// over, which may be nil, says that counts were too large: members tell one another.
+	// undone comes with again. It has the refused rows, in case there is no memory to ask which keys are in.
+	undone *rest
+	// over, if not nil, says that counts were too large. Members agree on it.
 	over *atomic.Bool
 }
 

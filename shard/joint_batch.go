@@ -380,13 +380,8 @@ func (j *joint) fullAt(what string, why error, refused func() ([]int, error)) er
 	return frame.Full(positions, s.Capacity, s.Len, why)
 }
 
-// flagged gives the positions of flags of which says is true, in order. It waits for the device's own stream.
-func flagged[T any](flags device.Slice[T], says func(flag T) bool) (positions []int, err error) {
+// flagged returns the positions of flags for which says reports true, in order. It waits for the device's own stream.
+func flagged[T any](flags device.Slice[T], says func(flag T) bool) ([]int, error) {
 	all, err := flags.Host(nil)
-	for i, flag := range all {
-		if says(flag) {
-			positions = append(positions, i)
-		}
-	}
-	return positions, err
+	return positionsOf(all, says), err
 }

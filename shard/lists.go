@@ -59,19 +59,32 @@ func (c *cluster) lists(b batch, l listing, take taker) error {
 	return nil
 }
 
-// listsOf is lists of a piece of Go slices.
-func (c *cluster) listsOf(keys []byte, l listing, take taker) (err error) {
-	k, err := frame.From(c.members[0].d, keys)
-	if err != nil {
-		return err
+// listsOf is lists of a piece of Go slices. If there is no memory for the values of all keys at once, it takes halves.
+func (c *cluster) listsOf(keys []byte, l listing, take taker) error {
+	offsets, values, err := c.findHost(keys, l)
+	if n := len(keys) / c.keyBytes; device.IsOutOfMemory(err) && n > tileMost {
+		half := n / 2 * c.keyBytes
+		if err := c.listsOf(keys[:half], l, take); err != nil {
+			return err
+		}
+		return c.listsOf(keys[half:], l, take)
 	}
-	defer func() { err = errors.Join(err, k.Free()) }()
-	s := sourceOf(nil, received{n: len(keys) / c.keyBytes, keys: k})
-	offsets, values, err := c.findAll(batch{parts: []part{{source: s, on: k.Device()}}}, l)
 	if err != nil {
 		return err
 	}
 	return take(offsets, values)
+}
+
+// findHost finds all values of keys of a Go slice, by way of the first device.
+func (c *cluster) findHost(keys []byte, l listing) (offsets device.Slice[uint64], values device.Slice[byte],
+	err error) {
+	k, err := frame.From(c.members[0].d, keys)
+	if err != nil {
+		return offsets, values, err
+	}
+	defer func() { err = errors.Join(err, k.Free()) }()
+	s := sourceOf(nil, received{n: len(keys) / c.keyBytes, keys: k})
+	return c.findAll(batch{parts: []part{{source: s, on: k.Device()}}}, l)
 }
 
 // findAll finds all values of keys on a device, in device slices of its own making. It waits for the stream.

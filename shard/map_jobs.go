@@ -96,8 +96,8 @@ func (t mapTables[K, V]) updating(with table.Combine) (putting, error) {
 	if err == nil {
 		_, err = frame.CombineHeader(with, reflect.TypeFor[V]())
 	}
-	refused := &rest[K, V]{}
-	p := putting{absence: t.finding(false), undone: refused.rows, paired: true}
+	refused := newRest[K, V](true)
+	p := putting{absence: t.finding(false), undone: refused}
 	p.insert = func(why *error) job {
 		return job{values: sent, owned: true, full: refused.noting(why),
 			run: func(i int, st *device.Stream, r received) error {
@@ -105,8 +105,11 @@ func (t mapTables[K, V]) updating(with table.Combine) (putting, error) {
 			}}
 	}
 	p.again = func() (int, error) {
-		return refused.again(func(i int, keys []K, in []bool) error { return t[i].Contains(keys, in) },
-			func(i int, keys []K, values []V) error { return all[i].Update(keys, values, with) })
+		return refused.again(
+			func(i int, keys []byte, in []bool) error { return t[i].Contains(fromBytes[K](keys), in) },
+			func(i int, keys, values []byte) error {
+				return all[i].Update(fromBytes[K](keys), fromBytes[V](values), with)
+			})
 	}
 	return p, err
 }

@@ -34,7 +34,7 @@ type member struct {
 	notes   [2]device.Slice[byte] // places and bases of a round's rows
 	outbox  [2]device.Slice[byte] // rows on their way, where there is no peer access
 
-	capacity int // slots of the table as last told
+	capacity int // slots of the table, if it has reached MaxBytes
 }
 
 // open makes what the member has from the beginning.
@@ -134,6 +134,13 @@ func (m *member) kept() (bytes int64) {
 		bytes += m.inbox[i].Bytes() + m.notes[i].Bytes() + m.outbox[i].Bytes()
 	}
 	return bytes + m.counts.Bytes() + m.cursors.Bytes()
+}
+
+// isFull notes the slots of a table that can grow no more. One that lacks memory may grow later.
+func (m *member) isFull(e *table.FullError) {
+	if errors.Is(e.Why, table.ErrMaxBytes) {
+		m.capacity = e.Capacity
+	}
 }
 
 // close frees what the member has. Nothing uses it any more.

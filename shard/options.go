@@ -24,8 +24,8 @@ func (m Mode) String() string { return frame.NameOf("Mode", int(m), "distributed
 type Options struct {
 	table.Options
 	Mode Mode
-	// Copies sends rows by copies between devices, even where kernels could write to the other device's memory
-	// themselves. Where there is no peer access, rows are always sent by copies.
+	// Copies sends rows by copies between devices, even if kernels could write to the other device's memory themselves.
+	// The devices are then not asked for peer access. Two devices without peer access always use copies.
 	Copies bool
 	// Piece is how many rows of each device's batch are under way at once, at most. While one piece goes into the
 	// tables, the next is split and sent, except where inserts are split by regions. Zero means as many rows as serve a

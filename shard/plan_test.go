@@ -80,6 +80,73 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+// Two devices share memory if both have access, and a device that has no room for more peers is left out of a pair.
+func TestFriends(t *testing.T) {
+	for _, x := range []struct {
+		n     int
+		deny  func(i, j int, has []int) bool
+		want  func(i, j int) bool
+		asked int
+	}{
+		{3, func(i, j int, has []int) bool { return false }, func(i, j int) bool { return true }, 6},
+		{3, func(i, j int, has []int) bool { return true }, func(i, j int) bool { return i == j }, 3},
+		{4, func(i, j int, has []int) bool { return i == 2 && j == 1 }, func(i, j int) bool { return i*j != 2 }, 12},
+		{4, func(i, j int, has []int) bool { return i == 1 && j == 2 }, func(i, j int) bool { return i*j != 2 }, 11},
+		{9, func(i, j int, has []int) bool { return has[i] == 8 }, func(i, j int) bool { return true }, 72},
+		{11, func(i, j int, has []int) bool { return has[i] == 8 },
+			func(i, j int) bool { return i == j || i < 9 && j < 9 || i > 8 && j > 8 }, 72 + 18 + 2},
+	} {
+		has, asked := make([]int, x.n), 0
+		peers, err := friends(x.n, func(i, j int) (bool, error) {
+			asked++
+			if x.deny(i, j, has) {
+				return false, nil
+			}
+			has[i]++
+			return true, nil
+		})
+		if err != nil || asked != x.asked {
+			t.Errorf("%d devices: asked %d times, want %d; %v", x.n, asked, x.asked, err)
+		}
+		for i := range x.n {
+			for j := range x.n {
+				if peers[i][j] != x.want(i, j) {
+					t.Errorf("%d devices: %d and %d share memory: %t, want %t", x.n, i, j, peers[i][j], x.want(i, j))
+				}
+			}
+		}
+	}
+	wrong := errors.New("no answer")
+	if _, err := friends(2, func(i, j int) (bool, error) { return j == 1, wrong }); !errors.Is(err, wrong) {
+		t.Errorf("%v, want %v", err, wrong)
+	}
+}
+
+// With Options.Copies no device is asked for peer access, and none needs it.
+func TestCopiesAskForNoAccess(t *testing.T) {
+	devices, err := device.OpenAll("cpu:0,cpu:1,cpu:2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cluster{opts: Options{Copies: true}}
+	for _, d := range devices {
+		c.members = append(c.members, &member{d: d})
+		if err := d.Close(); err != nil { // a closed device refuses to be asked
+			t.Fatal(err)
+		}
+	}
+	if err := c.befriend(); err != nil {
+		t.Error(err)
+	}
+	for i, m := range c.members {
+		for j, direct := range m.peers {
+			if direct != (i == j) {
+				t.Errorf("%d uses the memory of %d: %t", i, j, direct)
+			}
+		}
+	}
+}
+
 // All kernels compile for GPUs, on machines that have none.
 func TestKernelsCompileForGPUs(t *testing.T) {
 	for _, v := range testenv.Some([]struct {

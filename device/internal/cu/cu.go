@@ -21,7 +21,7 @@ const Library = "libcuda.so.1"
 // Result is a CUresult.
 type Result int32
 
-// The results that callers tell apart.
+// These are the results that callers distinguish.
 const (
 	Success                Result = 0
 	ErrorInvalidValue      Result = 1
@@ -31,6 +31,7 @@ const (
 	ErrorInvalidDevice     Result = 101
 	ErrorInvalidContext    Result = 201
 	ErrorECCUncorrectable  Result = 214
+	ErrorPeerUnsupported   Result = 217
 	ErrorNVLink            Result = 220
 	ErrorContained         Result = 226
 	ErrorNotFound          Result = 500
@@ -40,6 +41,7 @@ const (
 	ErrorPeerEnabled       Result = 704
 	ErrorContextDestroyed  Result = 709
 	ErrorAssert            Result = 710
+	ErrorTooManyPeers      Result = 711
 	ErrorHardwareStack     Result = 714
 	ErrorIllegalInstr      Result = 715
 	ErrorMisalignedAddress Result = 716

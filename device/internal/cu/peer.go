@@ -20,7 +20,8 @@ func (d *Driver) DeviceCanAccessPeer(device, peer int32) (bool, error) {
 	return can != 0, err
 }
 
-// CtxEnablePeerAccess lets the current context use what MemAlloc gives in another. Errors: ErrorPeerEnabled the second time.
+// CtxEnablePeerAccess lets the current context use memory of MemAlloc of another context. Errors: ErrorPeerEnabled the
+// second time; ErrorTooManyPeers if the GPU has no room for one more; ErrorPeerUnsupported.
 func (d *Driver) CtxEnablePeerAccess(peer uintptr) error {
 	return call(d, fnCtxEnablePeerAccess, peer, 0)
 }

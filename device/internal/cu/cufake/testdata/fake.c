@@ -130,15 +130,16 @@ CUresult cuDevicePrimaryCtxRelease_v2(int d) {
 }
 CUresult cuCtxSetCurrent(void *c) { current = c; return c ? sticky : 0; } // it may tell of what broke the context, too
 
-// GPUs use one another's memory where "peers" is set. "enabled" has bit 4·GPU+peer for each pair that was allowed to, and "across" counts copies.
+// GPUs use each other's memory if "peers" is set. If it is more than 1, enabling access returns it as the result.
+// "enabled" has bit 4·GPU+peer for each pair that was allowed to, and "across" counts copies.
 static int gpu_of(void *context) { return (int)(intptr_t)context - 0xc0; }
 CUresult cuDeviceCanAccessPeer(int *can, int d, int peer) { *can = v[PEERS] && d != peer; return 0; }
 CUresult cuCtxEnablePeerAccess(void *peer, unsigned flags) {
     NEED_CONTEXT;
     int64_t bit = 1ll << (4 * gpu_of(current) + gpu_of(peer));
     LOCK;
-    CUresult r = !v[PEERS] ? 217 : v[ENABLED] & bit ? PEER_ENABLED : 0;
-    v[ENABLED] |= bit;
+    CUresult r = !v[PEERS] ? 217 : v[PEERS] > 1 ? (CUresult)v[PEERS] : v[ENABLED] & bit ? PEER_ENABLED : 0;
+    if (r == 0) v[ENABLED] |= bit;
     UNLOCK;
     return r;
 }
