@@ -105,8 +105,6 @@ type (
 	Mixed[K, V any] = table.Mixed[K, V]
 	// OuterFinder gives a key without values one value that says so, as outer joins want. Families: slab, warpcore.
 	OuterFinder[K, V any] = table.OuterFinder[K, V]
-	// Orderer takes batches that are in the order of the table's regions already. Family: warpcore.
-	Orderer[K, V any] = table.Orderer[K, V]
 )
 
 // Combine says how an Updater combines two values: one of the constants, or an expression of CUDA C++ of old and value.
@@ -150,7 +148,6 @@ var able = map[string][]Family{
 	"KeyChooser":  {Slab, WarpCore},
 	"Mixed":       {DyCuckoo, Slab, Stadium},
 	"OuterFinder": {Slab, WarpCore},
-	"Orderer":     {WarpCore},
 }
 
 // As gives a table as an interface that only some families have:
@@ -158,7 +155,7 @@ var able = map[string][]Family{
 //	u, err := warpmap.As[warpmap.Updater[uint64, uint32]](m)
 //	err = u.Update(keys, values, warpmap.Add)
 //
-// A is Updater, Chooser, KeyChooser, Mixed, OuterFinder or Orderer, with the types of the table's keys and values. As
+// A is Updater, Chooser, KeyChooser, Mixed or OuterFinder, with the types of the table's keys and values. As
 // costs nothing. A table over several devices (package shard) is what its type says, whatever the family of the
 // devices' tables; if these cannot do what a method needs, the method returns an error.
 //

@@ -43,7 +43,6 @@ func TestAs(t *testing.T) {
 		for _, w := range of(m, []ask{
 			{"Updater", can[warpmap.Updater[uint32, uint32]], most},
 			{"Chooser", can[warpmap.Chooser[uint32, uint32]], most},
-			{"Orderer", can[warpmap.Orderer[uint32, uint32]], []warpmap.Family{warpmap.WarpCore}},
 			{"Mixed", can[warpmap.Mixed[uint32, uint32]], []warpmap.Family{warpmap.DyCuckoo, warpmap.Slab, warpmap.Stadium}},
 		}) {
 			t.Error(w)

@@ -45,6 +45,13 @@ static constexpr u32 PARTITION_COUNT_THREADS = PARTITION_THREADS;
 static constexpr u32 PARTITION_COUNT_THREADS = WARPMAP_PARTITION_COUNT_THREADS;
 #endif
 
+// Threads of a block that counts rows of few parts.
+#if defined(WARPMAP_HOST) || !defined(WARPMAP_PARTITION_PAIR_THREADS)
+static constexpr u32 PARTITION_PAIR_THREADS = WARPMAP_MAX_THREADS;
+#else
+static constexpr u32 PARTITION_PAIR_THREADS = WARPMAP_PARTITION_PAIR_THREADS;
+#endif
+
 // The rows of one tile. A thread takes GROUP rows in a row at once, as many keys as a 16-byte load brings. The last tile
 // may lack rows: they are of a part of their own behind all others, so they come last in the tile, and are not
 // written. So nothing but loads and writes asks whether a row is there.
@@ -276,6 +283,10 @@ __device__ __forceinline__ void partition_write(Shared& shared, const Rows& r, c
     PartitionOut<Tile, ALL>::write(shared.values, rows, to, at<I>(r.out_positions));
 }
 
+// part_at is the part of a thread's i-th row: of a function of keys, or one of keys and rows, which knows them already.
+template <class Part, class K> __device__ __forceinline__ auto part_at(Part& part_of, K k, int i, int) -> decltype(part_of(k, i)) { return part_of(k, i); }
+template <class Part, class K> __device__ __forceinline__ u32 part_at(Part& part_of, K k, int, long) { return part_of(k); }
+
 // partition_tile brings those rows of a tile in order whose part is below `parts`, and writes them out; part_of gives `parts`, or of many others
 // more, for others. Without cursors they stay where the tile is. I is the type of positions, u32 or u64.
 // The rows' values come with their keys where they are pairs. ahead() is called when k and v are no longer needed, so that others can be asked for.
@@ -287,10 +298,10 @@ __device__ __forceinline__ void partition_tile(Shared& shared, const Rows& r, co
     u32 place[EACH]; // the part, and above it the rank among the tile's rows of that part; then the place in the tile
     if (tile.rows == Tile::ROWS) {
 #pragma unroll
-        for (int i = 0; i < EACH; i++) place[i] = part_of(k[i]);
+        for (int i = 0; i < EACH; i++) place[i] = part_at(part_of, k[i], i, 0);
     } else {
 #pragma unroll
-        for (int i = 0; i < EACH; i++) place[i] = Tile::row(i) < tile.rows ? part_of(k[i]) : parts;
+        for (int i = 0; i < EACH; i++) place[i] = Tile::row(i) < tile.rows ? part_at(part_of, k[i], i, 0) : parts;
     }
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
@@ -384,8 +395,15 @@ struct PartitionWithin {
     }
 };
 
+// The tile that rows which may be pairs are counted by. A thread has four rows, so that it takes few registers and many blocks are resident: with eight
+// rows and blocks of 1,024 threads, one block was, and an H200 counted 250 M pairs in 1.0 ms.
+template <class K, class V> struct PartitionPairs {
+    static constexpr int ROW = (PairedRow<K, V>::IS ? 2 : 1) * (int)sizeof(K);
+    typedef PartitionTile<ROW, WARPMAP_PARTITION_TILE_BYTES / (int)PARTITION_PAIR_THREADS / 4, PARTITION_PAIR_THREADS> Tile;
+};
+
 template <class K, class V, class Rows, class Part> __device__ __forceinline__ void partition_within_count(const Rows& r, Part part_of) {
-    typedef PartitionTile<sizeof(K), sizeof(K), PARTITION_COUNT_THREADS> Tile;
+    typedef typename PartitionPairs<K, V>::Tile Tile;
     u32* count = ((PartitionCounts*)dynamic_shared())->count;
     for (u64 first = block_index() * Tile::ROWS; first < r.n; first += grid_blocks() * Tile::ROWS) {
         Tile tile(first, r.n);
@@ -436,6 +454,180 @@ template <class K, class V, class Rows, class Part> __device__ __forceinline__ v
                 return part < parts ? part : parts;
             }, [&] {
                 if (w.base == w.end) ask(next);
+            });
+        }
+    }
+}
+
+// Rows may come in chunks, each of which has the rows of a range of regions: parts of their keys' hashes that somebody else split them by. A chunk's
+// rows are best in the order of regions, too, or in several such runs one after the other, but may come in any order. Parts that lie on the border of two
+// chunks have rows of both. The chunks are sorted by small parts one after the other, the rows of each following those of the one before. So
+// the work on a chunk begins when its rows are there, and in the end all rows are in the order of parts.
+//
+// part_of is a functor of a key, with of(hash), which never falls as the hash rises. Keys that are in no region of their own, as those that mark slots, go
+// to the nearest part of their chunk.
+static constexpr u32 PARTITION_WINDOW = WARPMAP_MAX_PARTS; // parts that a block has counters for at once
+struct PartitionChunk {
+    u32 first, last; // parts
+    template <class Rows, class Part> __device__ __forceinline__ PartitionChunk(const Rows& r, const Part& part_of) {
+        first = part_of.of(begin(r.from_region, r.regions));
+        last = part_of.of(begin(r.to_region, r.regions) - 1);
+    }
+    // begin returns the least hash of a region; that of the number of regions is 2^64, which is 0.
+    static __device__ __forceinline__ u64 begin(u64 region, u64 regions) { return ((region << 32) + regions - 1) / regions << 32; }
+    __device__ __forceinline__ u32 of(u32 part) const { return part < first ? first : part > last ? last : part; }
+};
+
+// PartitionBounds finds the least and the largest of the parts that the threads of a block have, again and again. A word is reset in the turn after it
+// was read, and written again in the turn after that. Each turn has a block_sync: so no thread still reads a word that is reset, and none has written it.
+struct PartitionBounds {
+    u32 least[3], most[3]; // least: its complement
+    static constexpr u32 NONE = ~0u;
+    __device__ __forceinline__ void begin() { // for all threads, before a block_sync
+        if (thread_index() < 3) least[thread_index()] = most[thread_index()] = 0;
+    }
+    // of replaces the bounds of a thread's parts, low and high, by those of all threads' parts. All threads call it. A thread without parts has NONE
+    // and 0, and so have all in the end if none has any. turn is the number of the call, modulo 3.
+    __device__ __forceinline__ void of(u32& low, u32& high, u32& turn) {
+        tile<32, true> warp;
+        low = warp.min_of(low);
+        high = ~warp.min_of(~high);
+        if (warp.rank() == 0 && low != NONE) {
+            max_of(&least[turn], ~low);
+            max_of(&most[turn], high);
+        }
+        block_sync();
+        low = ~least[turn];
+        high = most[turn];
+        if (thread_index() == 0) least[turn ? turn - 1 : 2] = most[turn ? turn - 1 : 2] = 0;
+        turn = turn == 2 ? 0 : turn + 1;
+    }
+};
+
+// A block counts the rows of tiles in a row. Most are of few parts, those of its window, which it counts in shared memory. The window moves when the last
+// row of a tile is beyond it: on, or back to where another run of sorted rows begins. What lies in neither window is counted in memory at once.
+template <class K, class V, class Rows, class Part> __device__ __forceinline__ void partition_chunk_count(const Rows& r, Part part_of) {
+    typedef typename PartitionPairs<K, V>::Tile Tile;
+    u32* count = ((PartitionCounts*)dynamic_shared())->count;
+    PartitionChunk chunk(r, part_of);
+    u64 tiles = (r.n + Tile::ROWS - 1) / Tile::ROWS, each = (tiles + grid_blocks() - 1) / grid_blocks();
+    u64 first = block_index() * each * Tile::ROWS, end = first + each * Tile::ROWS;
+    if (end > r.n) end = r.n;
+    if (first >= end) return;
+    u32 base = 0, parts = 0; // the window
+    auto flush = [&] {
+        block_sync();
+        for (u32 i = thread_index(); i < parts; i += Tile::THREADS)
+            if (count[i]) add(at<u64>(r.counts) + base + i, (u64)count[i]);
+    };
+    auto move = [&](u32 to) {
+        flush();
+        base = to;
+        parts = chunk.last - base < PARTITION_WINDOW ? chunk.last - base + 1 : PARTITION_WINDOW;
+        block_sync();
+        for (u32 i = thread_index(); i < parts; i += Tile::THREADS) count[i] = 0;
+        block_sync();
+    };
+    auto last_of = [&](u64 first) { return partition_key<K, V>(r, first + Tile::ROWS < r.n ? first + Tile::ROWS - 1 : r.n - 1); };
+    K k[Tile::EACH], next[Tile::EACH], last = last_of(first), last_next{};
+    V v[Tile::EACH]; // of pairs, and of no use here
+    partition_rows(r, Tile(first, r.n), k, v);
+    move(chunk.of(part_of(partition_key<K, V>(r, first))));
+    for (; first < end; first += Tile::ROWS) {
+        Tile tile(first, r.n);
+        if (first + Tile::ROWS < end) {
+            partition_rows(r, Tile(first + Tile::ROWS, r.n), next, v);
+            last_next = last_of(first + Tile::ROWS);
+        }
+        u32 others = 0; // rows outside of the window
+#pragma unroll
+        for (int i = 0; i < Tile::EACH; i++) {
+            u32 part = part_of(k[i]) - base;
+            if (tile.rows < Tile::ROWS && Tile::row(i) >= tile.rows) continue;
+            if (part < parts) add(&count[part], 1u);
+            else others |= 1u << i;
+        }
+        u32 to = chunk.of(part_of(last));
+        if (to - base >= parts) { // as all threads see
+            constexpr u32 MARGIN = PARTITION_WINDOW / 4; // for rows of the tile that come before its last one
+            move(to - base - parts < parts ? base + parts : to - chunk.first < MARGIN ? chunk.first : to - MARGIN);
+        }
+        if (others)
+#pragma unroll
+            for (int i = 0; i < Tile::EACH; i++) {
+                if (!(others >> i & 1)) continue;
+                u32 part = chunk.of(part_of(k[i]));
+                if (part - base < parts) add(&count[part - base], 1u);
+                else add(at<u64>(r.counts) + part, (u64)1);
+            }
+#pragma unroll
+        for (int i = 0; i < Tile::EACH; i++) k[i] = next[i];
+        last = last_next;
+    }
+    flush();
+}
+
+// Where the parts of a chunk begin whose rows are counted, of which r.first rows are before. Each block takes some of the parts, and adds up by itself what
+// those before them have. A part that the chunk before has, too, began there.
+template <class Rows, class Part> __device__ __forceinline__ void partition_chunk_scan(const Rows& r, Part part_of) {
+    u64 *counts = at<u64>(r.counts), *cursors = at<u64>(r.cursors), *starts = at<u64>(r.starts);
+    PartitionChunk chunk(r, part_of);
+    bool begun = r.from_region && part_of.of(PartitionChunk::begin(r.from_region, r.regions) - 1) == chunk.first;
+    u64 first = chunk.first + block_index() * block_threads(), i = first + thread_index(), rows = 0, before, all;
+    if (first <= chunk.last) {
+        for (u64 j = (u64)chunk.first + thread_index(); j < first; j += block_threads()) rows += counts[j];
+        block_scan(rows, before);
+        rows = i <= chunk.last ? counts[i] : 0;
+        u64 start = r.first + before + block_scan(rows, all);
+        if (i <= chunk.last) {
+            cursors[i] = start;
+            if (i != chunk.first || !begun) starts[i] = start;
+        }
+    }
+    if (r.to_region == r.regions && block_index() == 0)
+        for (u64 j = (u64)chunk.last + 1 + thread_index(); j <= r.parts; j += block_threads()) starts[j] = r.first + r.n;
+}
+
+template <class Shared> struct PartitionChunkShared {
+    Shared tile;
+    PartitionBounds bounds;
+};
+
+template <class K, class V, class Rows, class Part> __device__ __forceinline__ void partition_chunk_scatter(const Rows& r, Part part_of) {
+    typedef PartitionColumns<K, V> Columns;
+    typedef typename Columns::PairTile Tile;
+    auto& shared = *(PartitionChunkShared<typename Columns::PairShared>*)dynamic_shared();
+    PartitionChunk chunk(r, part_of);
+    u64 first = block_index() * Tile::ROWS, next;
+    u32 turn = 0;
+    K k[Tile::EACH];
+    V v[Tile::EACH];
+    shared.bounds.begin();
+    shared.tile.begin();
+    if (first < r.n) partition_rows(r, Tile(first, r.n), k, v);
+    for (; first < r.n; first = next) {
+        next = first + grid_blocks() * Tile::ROWS;
+        Tile tile(first, r.n);
+        u32 part[Tile::EACH];
+#pragma unroll
+        for (int i = 0; i < Tile::EACH; i++) part[i] = Tile::row(i) < tile.rows ? chunk.of(part_of(k[i])) : PartitionBounds::NONE;
+        for (u32 begun = 0, last = 0; begun <= last;) { // parts before begun are done
+            u32 base = PartitionBounds::NONE;
+            last = 0;
+#pragma unroll
+            for (int i = 0; i < Tile::EACH; i++) {
+                if (part[i] == PartitionBounds::NONE || part[i] < begun) continue;
+                if (part[i] < base) base = part[i];
+                if (part[i] > last) last = part[i];
+            }
+            shared.bounds.of(base, last, turn);
+            u32 parts = last - base < PARTITION_WINDOW ? last - base + 1 : PARTITION_WINDOW;
+            begun = base + parts;
+            partition_tile<FEW_OTHERS, u32>(shared.tile, r, tile, k, v, parts, at<u64>(r.cursors) + base, [&](K, int i) {
+                u32 of = part[i] - base;
+                return of < parts ? of : parts;
+            }, [&] {
+                if (begun > last && next < r.n) partition_rows(r, Tile(next, r.n), k, v);
             });
         }
     }
@@ -492,8 +684,13 @@ template <class K, class V, class Rows, class Place> __device__ __forceinline__ 
 
 #define WARPMAP_PARTITION_WITHIN(P, K, V, part_of)                                                                                               \
     WARPMAP_KERNEL(partition_sum, P) { partition_sum(p.rows); }                                                                                  \
-    WARPMAP_KERNEL_WIDE(partition_within_count, P, PARTITION_COUNT_THREADS, PartitionCounts) { partition_within_count<K, V>(p.rows, part_of(p)); }  \
+    WARPMAP_KERNEL_WIDE(partition_within_count, P, PARTITION_PAIR_THREADS, PartitionCounts) { partition_within_count<K, V>(p.rows, part_of(p)); }  \
     WARPMAP_KERNEL_WIDE(partition_within_scatter, P, PARTITION_THREADS, PartitionColumns<K, V>::PairShared) { partition_within_scatter<K, V>(p.rows, part_of(p)); }
+
+#define WARPMAP_PARTITION_CHUNKS(P, K, V, part_of)                                                                                                                \
+    WARPMAP_KERNEL_WIDE(partition_chunk_count, P, PARTITION_PAIR_THREADS, PartitionCounts) { partition_chunk_count<K, V>(p.rows, part_of(p)); }             \
+    WARPMAP_KERNEL_WIDE(partition_chunk_scan, P, PARTITION_COUNT_THREADS, u128) { partition_chunk_scan(p.rows, part_of(p)); }                                                                          \
+    WARPMAP_KERNEL_WIDE(partition_chunk_scatter, P, PARTITION_THREADS, PartitionChunkShared<PartitionColumns<K, V>::PairShared>) { partition_chunk_scatter<K, V>(p.rows, part_of(p)); }
 
 #define WARPMAP_PARTITION_GROUP(P, K, V, place_of) \
     WARPMAP_KERNEL_WIDE(partition_group, P, PARTITION_THREADS, PartitionColumns<K, V>::Shared) { partition_group<K, V>(p.rows, place_of(p)); }

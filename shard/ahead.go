@@ -31,9 +31,10 @@ func compileAhead(d *device.Device, kind table.Kind, w frame.Width) error {
 		return fmt.Errorf("%s: no %v over several devices", family, kind)
 	}
 	_, err := d.Compile(program(w.Key, w.Value))
-	if kind == table.KindMap { // whose rows may be split by regions, too
-		_, wrong := d.Compile(regionsProgram(w.Key, w.Value, d.Info().Shared))
-		err = errors.Join(err, wrong)
+	if kind != table.KindCounter { // rows may be sorted by regions
+		_, regions := d.Compile(regionsProgram(w.Key, w.Value, d.Info().Shared))
+		_, sorts := d.Compile(sortProgram(w.Key, w.Value))
+		err = errors.Join(err, regions, sorts)
 	}
 	return err
 }

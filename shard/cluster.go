@@ -363,11 +363,7 @@ func (c *cluster) close() error {
 // settle waits for all that exchanges have queued, and tells what went wrong there.
 func (c *cluster) settle() (err error) {
 	for _, m := range c.members {
-		for _, st := range []*device.Stream{m.ahead, m.split, m.work} {
-			if st != nil {
-				err = errors.Join(err, st.Sync())
-			}
-		}
+		err = errors.Join(err, m.settle())
 	}
 	return frame.OneLine(err)
 }

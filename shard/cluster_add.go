@@ -36,9 +36,9 @@ func (l *left) positions(n int, keys, values []byte) []int {
 	return out
 }
 
-func (c *cluster) add(b batch, insert operation) error {
+func (c *cluster) add(b batch, j job) error {
 	l := &left{widths: c.widths, pairs: rowSet{width: c.keyBytes + c.valueBytes}}
-	j := job{values: sent, full: l.note, run: insert}
+	j.full = l.note
 	switch {
 	case b.wrong != nil:
 		return b.wrong

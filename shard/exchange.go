@@ -11,15 +11,15 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// defaultPiece is the rows of a piece where Options do not say and memory allows it. For each piece a table goes
-// through the L2 cache once, by regions: of 250 M pairs a device on two H200s, 29.4 G inserts/s in one piece, 28.8 in
-// two, 24.3 in eight; look-ups 37.2, 35.2, 31.1.
-const defaultPiece = 1 << 28
+// defaultPiece is the number of rows of a piece if Options do not say and memory allows it: as many as the kernels can
+// number with 32 bits, in the box of a device that gets as many as it sends. For each piece, all of a table is read, and
+// written by inserts.
+const defaultPiece = 1 << 30
 
 // mostPiece is the most rows that an inbox has room for.
 const mostPiece = defaultPiece + defaultPiece/8 + tileMost
 
-// inboxShare: the two inboxes take one part in so many of a device's memory at most, together.
+// inboxShare: one part in this many of a device's memory is for inboxes, for the only one or for both.
 const inboxShare = 16
 
 // exchange does a job: rows go to their owners, round by round, which do the operation, and results come back. It waits
@@ -46,7 +46,11 @@ func (c *cluster) exchange(j *job) error {
 	if largest == 0 {
 		return nil
 	}
-	piece = min(piece, largest, c.inboxRows())
+	inbox := c.inboxRows()
+	if piece < largest || shareOf(largest) > inbox { // in several rounds, with two inboxes
+		inbox /= 2
+	}
+	piece = min(piece, largest, inbox)
 	if rows := 0; j.asks {
 		for _, s := range j.sources {
 			rows += s.n
@@ -61,13 +65,20 @@ func (c *cluster) exchange(j *job) error {
 	}
 	o := c.orderOf(j, min(piece, total/len(c.members)))
 	for most := piece; ; {
-		p, err := c.planned(j, o, sizes, piece)
+		p, err := c.planned(j, o, sizes, piece, inbox)
 		if err == nil {
 			return c.rounds(j, p)
 		}
-		switch {
-		case !device.IsOutOfMemory(err):
+		if !device.IsOutOfMemory(err) {
 			return err
+		}
+		c.settle()
+		for _, m := range c.members { // smaller pieces take smaller boxes
+			if err := m.releaseBoxes(); err != nil {
+				return err
+			}
+		}
+		switch {
 		case o.regions > 0 && piece <= regionMost: // owners alone take less
 			o, piece = order{}, most
 		case piece <= tileMost:
@@ -79,7 +90,7 @@ func (c *cluster) exchange(j *job) error {
 }
 
 // planned counts a job's rows, plans its rounds, and makes room for them.
-func (c *cluster) planned(j *job, o order, sizes []int, piece int) (p plan, err error) {
+func (c *cluster) planned(j *job, o order, sizes []int, piece, inbox int) (p plan, err error) {
 	chunk := o.chunk(piece)
 	counts, err := c.countRows(j, o, chunk)
 	if err != nil {
@@ -93,9 +104,9 @@ func (c *cluster) planned(j *job, o order, sizes []int, piece int) (p plan, err 
 			owned[i] = o.ownersOf(counts[i])
 		}
 	}
-	p = newPlan(sizes, owned, chunk, piece, max(chunk, min(piece+piece/8+tileMost, c.inboxRows())))
+	p = newPlan(sizes, owned, chunk, piece, max(chunk, min(shareOf(piece), inbox)))
 	if o.regions > 0 {
-		p.order, p.starts = o, o.starts(p, counts, chunk)
+		p.sorted(o, counts, chunk)
 	}
 	return p, c.makeRoom(j, p)
 }
@@ -139,7 +150,10 @@ func (c *cluster) local(j *job) error {
 	})
 }
 
-// inboxRows is how many rows the memory of the smallest device allows an inbox.
+// shareOf returns the most rows that an owner gets in a round: its share may be larger than others by chance.
+func shareOf(piece int) int { return piece + piece/8 + tileMost }
+
+// inboxRows returns how many rows the memory of the smallest device allows its inboxes.
 func (c *cluster) inboxRows() int {
 	rows := mostPiece
 	for _, m := range c.members {
@@ -150,7 +164,7 @@ func (c *cluster) inboxRows() int {
 
 func inboxRows(w widths, d *device.Device) int {
 	if mem := d.Info().Memory; mem > 0 {
-		return int(mem/inboxShare/2) / (w.keyBytes + w.value() + 1)
+		return int(mem/inboxShare) / (w.keyBytes + w.value() + 1)
 	}
 	return mostPiece
 }
@@ -230,8 +244,17 @@ func (c *cluster) makeRoom(j *job, p plan) error {
 	for i, m := range c.members {
 		for half := range min(2, len(p.rounds)) {
 			at := (c.round + half) % 2
-			if err := fit(m, &m.inbox[at], c.columns(p.rows[i], j).bytes); err != nil {
+			rows := p.rows[i]
+			for _, b := range p.layouts {
+				rows = max(rows, b.rows[i])
+			}
+			if err := fit(m, &m.inbox[at], c.columns(rows, j).bytes); err != nil {
 				return err
+			}
+			if p.order.regions > 0 {
+				if err := m.steps[at].room(m.d, len(p.order.steps)); err != nil {
+					return err
+				}
 			}
 			if j.sources[i].n == 0 {
 				continue
@@ -243,7 +266,7 @@ func (c *cluster) makeRoom(j *job, p plan) error {
 			if err := fit(m, &m.notes[at], room.bytes); err != nil {
 				return err
 			}
-			if m.needsOutbox() {
+			if m.needsOutbox() && p.order.regions == 0 {
 				if err := fit(m, &m.outbox[at], c.columns(boxed(j, p.sent, len(c.members)), j).bytes); err != nil {
 					return err
 				}
@@ -254,11 +277,7 @@ func (c *cluster) makeRoom(j *job, p plan) error {
 				c.settle()
 				settled = true
 			}
-			if err := release(&m.cursors); err != nil {
-				return err
-			}
-			var err error
-			if m.cursors, err = device.Make[uint64](m.d, max(256, words)); err != nil {
+			if err := m.roomForCursors(words); err != nil {
 				return err
 			}
 		}

@@ -22,8 +22,8 @@ type exchanger interface {
 	put(b batch, p putting) error
 	// mix runs a mixed batch; job makes its job, which notes why a table was full.
 	mix(b batch, job func(why *error) job) error
-	// add takes pairs in, of a multimap; insert gives them to a table.
-	add(b batch, insert operation) error
+	// add inserts pairs into a multimap by a job.
+	add(b batch, j job) error
 	// remove is ask of a multimap's deletion, and counts the pairs.
 	remove(b batch, j job) (int, error)
 	// lists finds all values of keys. take gets the offsets and the values as bytes, once for all keys or, of Go

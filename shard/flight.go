@@ -66,6 +66,13 @@ func newGates(members, rounds int) []*gate {
 
 func (g *gate) open() { close(g.rounds[g.next]); g.next++ }
 
+// openTo opens what comes before n.
+func (g *gate) openTo(n int) {
+	for g.next < n {
+		g.open()
+	}
+}
+
 func (g *gate) wait(r int) { <-g.rounds[r] }
 
 func (g *gate) openAll() {
@@ -77,7 +84,7 @@ func (g *gate) openAll() {
 // rounds queues all rounds of a plan, for which there is room, and makes the callers' streams wait for them.
 func (c *cluster) rounds(j *job, p plan) error {
 	n := len(c.members)
-	f := &flight{cluster: c, job: j, plan: p, first: c.round, sent: newGates(n, len(p.rounds)),
+	f := &flight{cluster: c, job: j, plan: p, first: c.round, sent: newGates(n, len(p.rounds)*p.steps()),
 		done: newGates(n, len(p.rounds)), fetched: newGates(n, len(p.rounds))}
 	c.round = (c.round + len(p.rounds)) % 2
 	f.took = make([][steps]time.Duration, len(p.rounds))
@@ -144,7 +151,7 @@ func (f *flight) source(i int) (err error) {
 	defer f.end(f.sent[i], f.fetched[i])
 	m, s := f.members[i], f.job.sources[i]
 	if s.n > 0 && f.plan.order.regions > 0 {
-		err = f.fail(m.cursors.Slice(0, len(f.plan.starts[i])).Write(m.split, f.plan.starts[i]))
+		err = f.fail(m.setCursors(f.plan.starts(i)))
 	} else if s.n > 0 {
 		err = f.fail(m.cursors.Fill(m.split, 0))
 	}
@@ -163,7 +170,7 @@ func (f *flight) source(i int) (err error) {
 		if err == nil && !f.failed.Load() {
 			err = f.fail(f.send(i, r))
 		}
-		f.sent[i].open()
+		f.sent[i].openTo((r + 1) * f.plan.steps())
 		if r > 0 {
 			err = f.fetchBack(i, r-1, err)
 		}
@@ -197,7 +204,7 @@ func (f *flight) fetchBack(i, r int, err error) error {
 func (f *flight) send(i, r int) error {
 	m, s, rd, half := f.members[i], f.job.sources[i], f.plan.rounds[r], f.half(r)
 	rows := rd.to[i] - rd.from[i]
-	if rows == 0 {
+	if rows == 0 && f.plan.order.regions == 0 {
 		return nil
 	}
 	for _, other := range f.members {
@@ -358,7 +365,7 @@ func (f *flight) owner(j int) (err error) {
 	m := f.members[j]
 	for r, rd := range f.plan.rounds {
 		for i := range f.members {
-			f.sent[i].wait(r)
+			f.sent[i].wait(r * f.plan.steps())
 		}
 		if err == nil && !f.failed.Load() {
 			err = f.fail(f.work(m, j, r, rd))
@@ -379,7 +386,7 @@ func (f *flight) full(m *member, j int, e *table.FullError, got received) error 
 func (f *flight) work(m *member, j, r int, rd round) error {
 	half := f.half(r)
 	for i, other := range f.members {
-		if rd.n[i][j] > 0 {
+		if rd.n[i][j] > 0 && f.plan.order.regions == 0 {
 			if err := m.work.Wait(other.sent[half]); err != nil {
 				return err
 			}
@@ -388,23 +395,13 @@ func (f *flight) work(m *member, j, r int, rd round) error {
 	if err := m.working.begin(m.work); err != nil {
 		return err
 	}
-	if n := rd.gets[j]; n > 0 {
-		got := f.job.wanted(f.cut(m.inbox[half], f.columns(n, f.job), 0, n))
-		got.ordered = f.plan.order.regions > 0
-		var err error
-		if f.job.lists != nil {
-			f.lists[j][r], err = f.job.lists(j, m.work, got)
-		} else {
-			err = f.job.run(j, m.work, got)
+	switch n := rd.gets[j]; {
+	case f.plan.order.regions > 0:
+		if err := f.workOrdered(m, j, r); err != nil {
+			return err
 		}
-		if device.IsOutOfMemory(err) && !errors.As(err, new(*table.FullError)) && f.job.full != nil {
-			got.untried = true
-			err = noneIn(m.work, got, err, f.job.mixed)
-		}
-		if full := (*table.FullError)(nil); errors.As(err, &full) {
-			err = f.full(m, j, full, got)
-		}
-		if err != nil {
+	case n > 0:
+		if err := f.run(m, j, r, f.job.wanted(f.cut(m.inbox[half], f.columns(n, f.job), 0, n))); err != nil {
 			return err
 		}
 	}

@@ -33,8 +33,8 @@ type job struct {
 	owned   bool // its rows go to the owners of their keys in the independent mode, too
 	all     bool // every device gets all rows, and what comes back is merged: the first found, or with sum the sum
 	sum     bool
-	// ordering is how an owner's table wants so many rows, if it takes them in order: run has ordered rows then.
-	ordering func(owner, rows int) (table.Ordering, bool)
+	// ordering returns how an owner's table wants that many rows sorted; run has sorted rows then.
+	ordering func(owner, rows int) (frame.Ordering, bool)
 	order    order // members' calls: that in which they agreed to send rows
 	// lists, of which run has nothing then, finds all values of keys. What the source does with them is taken.
 	lists finder
@@ -83,6 +83,9 @@ type topping struct {
 	find job
 }
 
+// pairs reports whether rows can go as pairs: they have values, and nothing comes back.
+func (j *job) pairs() bool { return !j.asks && j.values&sent != 0 && !j.mixed && !j.comesBack() }
+
 func (j *job) comesBack() bool { return j.values&back != 0 || j.flags || j.lists != nil }
 
 // source is the part of a batch that is on one device. Its columns are addresses there; those that come back may be 0,
@@ -116,7 +119,7 @@ type received struct {
 	n                               int
 	keys, values, marks, out, flags device.Slice[byte]
 	when                            device.Slice[byte] // of rows that stay where they are
-	ordered                         bool               // they come in the order of the table's regions
+	sorted                          *frame.Sorted      // how they come, if they are sorted by regions
 	untried                         bool               // the owner had no memory for them, and looked at none
 }
 

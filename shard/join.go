@@ -20,9 +20,10 @@ import (
 	"github.com/warpmap/warpmap/shard/internal/rendezvous"
 )
 
-// JoinOptions say which member of a job this process is. What is not set comes from the environment of `warpmap launch`
+// JoinOptions identify this process within a job. Fields that are not set come from the environment of `warpmap launch`
 // and torchrun (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT), of Open MPI (OMPI_COMM_WORLD_RANK, _SIZE and
-// _LOCAL_RANK) or of Slurm (SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID).
+// _LOCAL_RANK), of Slurm (SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID) or of an indexed Job of Kubernetes
+// (JOB_COMPLETION_INDEX instead of RANK).
 type JoinOptions struct {
 	Rank, Size int    // if Size is 0, rank, size and local rank come from the environment
 	Local      int    // the rank among the processes of this host
@@ -33,7 +34,7 @@ type JoinOptions struct {
 	Token string
 	// Device is this member's device. If it is nil, Join opens cuda:Local, and Close closes it with the member.
 	Device *device.Device
-	// Timeout is how long to wait until all have come. 0 means two minutes.
+	// Timeout limits the time until all members have joined. 0 means two minutes.
 	Timeout time.Duration
 }
 
@@ -293,11 +294,13 @@ func decoded[T any](rank int, body []byte) (x T, err error) {
 	return x, nil
 }
 
-// launchers are where the environment has rank, size and local rank, by whoever started the process.
+// launchers has the names of the variables for rank, size and local rank that each launcher sets. The first entry whose
+// rank and size are set counts.
 var launchers = [][3]string{
 	{"RANK", "WORLD_SIZE", "LOCAL_RANK"},
 	{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"},
 	{"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"},
+	{"JOB_COMPLETION_INDEX", "WORLD_SIZE", "LOCAL_RANK"}, // an indexed Job of Kubernetes, which sets only the first
 }
 
 // complete takes what is not set from the environment.
@@ -320,7 +323,7 @@ func (o *JoinOptions) complete(env func(string) string) error {
 	}
 	if o.Size == 0 {
 		return fmt.Errorf("%s: which member this process is is not known: set JoinOptions.Rank and Size, or start it "+
-			"by `warpmap launch`, torchrun, mpirun or srun (RANK and WORLD_SIZE)", family)
+			"by `warpmap launch`, torchrun, mpirun, srun or an indexed Job of Kubernetes (RANK and WORLD_SIZE)", family)
 	}
 	if o.Size > MaxDevices {
 		return fmt.Errorf("%s: %d members (want %d at most)", family, o.Size, MaxDevices)

@@ -23,6 +23,12 @@ func TestJoinEnvironment(t *testing.T) {
 		"Open MPI": {"OMPI_COMM_WORLD_RANK=2 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=0 MASTER_ADDR=::1 MASTER_PORT=1", JoinOptions{Rank: 2, Size: 4, Meet: "[::1]:1"}},
 		"Slurm": {"SLURM_PROCID=5 SLURM_NTASKS=6 SLURM_LOCALID=1 SLURM_LAUNCH_NODE_IPADDR=10.0.0.1 SLURM_JOB_ID=41234",
 			JoinOptions{Rank: 5, Size: 6, Local: 1, Meet: "10.0.0.1:21234", Token: "41234"}},
+		"Kubernetes": {"JOB_COMPLETION_INDEX=1 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=cluster-0.cluster MASTER_PORT=29500 WARPMAP_TOKEN=s",
+			JoinOptions{Rank: 1, Size: 2, Meet: "cluster-0.cluster:29500", Token: "s"}},
+		"torchrun in a pod": {"JOB_COMPLETION_INDEX=1 RANK=3 WORLD_SIZE=4 LOCAL_RANK=1 MASTER_ADDR=h MASTER_PORT=1 WARPMAP_TOKEN=s",
+			JoinOptions{Rank: 3, Size: 4, Local: 1, Meet: "h:1", Token: "s"}},
+		"mpirun in a pod": {"JOB_COMPLETION_INDEX=1 OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 MASTER_ADDR=h MASTER_PORT=1",
+			JoinOptions{Rank: 3, Size: 4, Meet: "h:1"}},
 		"alone": {"RANK=0 WORLD_SIZE=1", JoinOptions{Size: 1, Meet: "127.0.0.1:0"}},
 	} {
 		var got JoinOptions

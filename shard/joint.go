@@ -29,7 +29,7 @@ type joint struct {
 
 	wire          *device.Stream   // what NCCL carries
 	arrived, back [2]*device.Event // rows, and results
-	answered      [2]*device.Event // others' rows of a round that goes in an order
+	inbox, outbox [2]box
 
 	mu     sync.Mutex
 	closed bool
@@ -69,7 +69,7 @@ func newJoint(mem *Member, w frame.Width, o Options,
 		if own.Piece == 0 {
 			own.Piece = defaultPiece
 		}
-		own.Most = int64(inboxRows(j.widths, mem.d))
+		own.Most = int64(inboxRows(j.widths, mem.d) / 2)
 	}
 	said, err := agreed(j, "making a table", own, err)
 	if err != nil {
@@ -113,8 +113,7 @@ func (j *joint) open() (err error) {
 	if j.wire, err = j.d.NewUrgentStream(); err != nil {
 		return err
 	}
-	for _, ev := range []**device.Event{&j.arrived[0], &j.arrived[1], &j.back[0], &j.back[1], &j.answered[0],
-		&j.answered[1]} {
+	for _, ev := range []**device.Event{&j.arrived[0], &j.arrived[1], &j.back[0], &j.back[1]} {
 		if *ev, err = j.d.NewEvent(); err != nil {
 			return err
 		}
@@ -306,13 +305,16 @@ func (j *joint) close() error {
 		}
 	}
 	var err error
-	for _, ev := range []*device.Event{j.arrived[0], j.arrived[1], j.back[0], j.back[1], j.answered[0], j.answered[1]} {
+	for _, ev := range []*device.Event{j.arrived[0], j.arrived[1], j.back[0], j.back[1]} {
 		if ev != nil {
 			err = errors.Join(err, ev.Close())
 		}
 	}
 	if j.wire != nil {
 		err = errors.Join(err, j.wire.Close())
+	}
+	for half := range j.inbox {
+		err = errors.Join(err, j.inbox[half].release(&j.m.inbox[half]), j.outbox[half].release(&j.m.outbox[half]))
 	}
 	if err = frame.OneLine(errors.Join(err, j.m.close())); errors.Is(err, device.ErrClosed) {
 		return nil

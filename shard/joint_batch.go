@@ -222,7 +222,7 @@ func (j *joint) mixed(s source, wrong error, mix func(why *error) job) error {
 	})
 }
 
-func (j *joint) add(b batch, insert operation) error {
+func (j *joint) add(b batch, insert job) error {
 	told := j.opts.MaxBytes > 0 && !j.independent()
 	return j.bring(b, func(s source, wrong error) (err error) {
 		var lost device.Slice[byte] // flags of rows that found no room
@@ -237,7 +237,7 @@ func (j *joint) add(b batch, insert operation) error {
 		s.flags = lost.Addr()
 		return j.locked(b.what, func() error {
 			if j.independent() {
-				return j.local(b.what, &job{values: sent, run: insert}, s, wrong, putting{})
+				return j.local(b.what, &job{values: sent, run: insert.run}, s, wrong, putting{})
 			}
 			var why error
 			jb := adding(insert, told, &why)
@@ -261,7 +261,8 @@ func (j *joint) add(b batch, insert operation) error {
 
 // adding returns the job of an insert into a multimap. It notes why a table found no room for rows. With flagged, a
 // flag comes back for each of these rows.
-func adding(insert operation, flagged bool, why *error) job {
+func adding(j job, flagged bool, why *error) job {
+	insert := j.run
 	return job{values: sent, flags: flagged,
 		run: func(i int, st *device.Stream, r received) error {
 			err := insert(i, st, r)

@@ -10,13 +10,14 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// request is what a member brings to an operation: how many rows, how many of each chunk are whose, and the order that
-// it would have them in, by which it counted; anyOrder where it has none.
+// request is a member's part of an operation: its number of rows, the counts of each chunk for each owner, and the order
+// by which it counted.
 type request struct {
 	N       int
 	Counts  []uint64
-	Regions int
+	Regions int    // anyOrder without rows
 	Order   uint64 // its seed
+	Paired  bool   // this member's table takes pairs
 }
 
 // exchange does a job of all members. s has this member's rows, and err is its error of an earlier step. exchange waits
@@ -31,7 +32,7 @@ func (j *joint) exchange(what string, jb *job, s source, err error) error {
 		err = errors.Join(j.m.came.Record(s.st), j.m.split.Wait(j.m.came))
 	} else if err == nil {
 		o := j.wanted(jb, s)
-		own.Regions, own.Order = o.regions, o.seed
+		own.Regions, own.Order, own.Paired = o.regions, o.seed, o.paired
 		if s.n > 0 {
 			own.Counts, err = j.counted(s, o)
 		}
@@ -40,7 +41,7 @@ func (j *joint) exchange(what string, jb *job, s source, err error) error {
 	if err != nil {
 		return err
 	}
-	jb.order = agreedOrder(said)
+	jb.order = agreedOrder(jb, said)
 	recount := func(x request) bool { return x.N > 0 && x.Regions != jb.order.regions }
 	if slices.ContainsFunc(said, recount) {
 		if recount(own) {
@@ -133,24 +134,27 @@ func (j *joint) planned(jb *job, said []request) plan {
 		}
 	}
 	p := newPlan(sizes, counts, chunk, j.piece, max(chunk, j.most))
-	if p.order = jb.order; p.order.regions > 0 {
-		p.starts = [][]uint64{j.startsInBox(p, said[j.rank].Counts)}
+	if jb.order.regions > 0 {
+		for rank, x := range said {
+			counts[rank] = x.Counts
+		}
+		p.sorted(jb.order, counts, chunk)
 	}
 	return p
 }
 
 // rounds does all rounds of a plan for which there is room. While the table works on one, the next is split and on its
-// way, except for inserts that go in order (see flight.ahead).
+// way, unless rows are sorted.
 func (j *joint) rounds(jb *job, p plan, s source) error {
 	if len(p.rounds) == 0 {
 		return nil
 	}
-	half := func(r int) int { return r % 2 } // nothing is under way: one inbox does for one round
-	lag := 1
-	if jb.order.regions > 0 && !jb.asks {
-		lag = 0
+	if p.order.regions > 0 {
+		return j.roundsOrdered(jb, p, s)
 	}
-	if err := j.beginSplitting(p); err != nil {
+	half := func(r int) int { return r % 2 } // nothing is under way: one inbox does for one round
+	const lag = 1
+	if err := j.m.cursors.Fill(j.m.split, 0); err != nil {
 		return err
 	}
 	for r := range len(p.rounds) + lag {
@@ -179,24 +183,44 @@ func (j *joint) rounds(jb *job, p plan, s source) error {
 	return errors.Join(err, j.meeting.Err())
 }
 
-// beginSplitting queues setting the cursors of all rounds to where their parts begin.
-func (j *joint) beginSplitting(p plan) error {
-	if p.order.regions > 0 {
-		return j.m.cursors.Slice(0, len(p.starts[0])).Write(j.m.split, p.starts[0])
+// box is the registration of a member's memory with NCCL.
+type box struct{ undo func() }
+
+// fit makes memory of that many bytes, if there is less. NCCL sends from it and receives into it.
+func (b *box) fit(j *joint, s *device.Slice[byte], bytes int) (err error) {
+	if s.Len() >= bytes {
+		return nil
 	}
-	return j.m.cursors.Fill(j.m.split, 0)
+	if err = b.release(s); err == nil {
+		*s, err = device.Make[byte](j.d, bytes)
+	}
+	if err == nil {
+		err = j.d.Current(func() error { b.undo = j.comm.Register(s.Addr(), s.Len()); return nil })
+	}
+	return err
+}
+
+// release frees memory that nothing uses.
+func (b *box) release(s *device.Slice[byte]) error {
+	if b.undo != nil {
+		b.undo()
+		b.undo = nil
+	}
+	return release(s)
+}
+
+func (j *joint) roomForNotes(half, bytes int) (err error) {
+	notes := &j.m.notes[half]
+	if notes.Len() < bytes {
+		if err = release(notes); err == nil {
+			*notes, err = device.Make[byte](j.d, bytes)
+		}
+	}
+	return err
 }
 
 // makeRoom makes inboxes, outboxes and notes as large as the plan needs them. Nothing is under way.
 func (j *joint) makeRoom(jb *job, p plan) error {
-	fit := func(s *device.Slice[byte], bytes int) (err error) {
-		if s.Len() < bytes {
-			if err = release(s); err == nil {
-				*s, err = device.Make[byte](j.d, bytes)
-			}
-		}
-		return err
-	}
 	own := 0 // rows of a round
 	for _, rd := range p.rounds {
 		own = max(own, rd.to[j.rank]-rd.from[j.rank])
@@ -205,9 +229,14 @@ func (j *joint) makeRoom(jb *job, p plan) error {
 	if jb.order.regions > 0 && own > 0 { // a member without rows may be without these kernels
 		noted = j.m.notesOfRegions(j.widths, own, j.size*jb.order.regions)
 	}
+	gets, sends := p.rows[j.rank], boxed(jb, own, j.size)
+	if jb.order.regions > 0 { // one box has both
+		gets, sends = gets+own, 0
+	}
 	for half := range min(2, len(p.rounds)) {
-		err := errors.Join(fit(&j.m.inbox[half], j.columns(p.rows[j.rank], jb).bytes),
-			fit(&j.m.outbox[half], j.columns(boxed(jb, own, j.size), jb).bytes), fit(&j.m.notes[half], noted.bytes))
+		err := errors.Join(j.inbox[half].fit(j, &j.m.inbox[half], j.columns(gets, jb).bytes),
+			j.outbox[half].fit(j, &j.m.outbox[half], j.columns(sends, jb).bytes),
+			j.roomForNotes(half, noted.bytes))
 		if err != nil {
 			return err
 		}
@@ -257,9 +286,6 @@ func (j *joint) send(jb *job, rd round, r, half int, s source) error {
 	if jb.all {
 		return j.m.sent[half].Record(j.m.split)
 	}
-	if jb.order.regions > 0 {
-		return j.sendOrdered(jb, rd, r, half, s)
-	}
 	p := j.split(jb, s, rd.from[j.rank], rows)
 	p.Seed, p.Owners, p.Cursors = j.seed, uint64(j.size), j.m.cursors.Addr()+uint64(8*r*j.size)
 	p.Places = j.m.notes[half].Addr()
@@ -284,9 +310,6 @@ func (j *joint) carry(jb *job, rd round, half int, s source, results bool) error
 			columns = jb.coming(i, o)
 		}
 		for _, column := range columns {
-			if peer == j.rank && jb.order.regions > 0 {
-				continue // the table has them where they stand
-			}
 			if peer == j.rank {
 				err = errors.Join(err, j.waits(jb, half, results), column.to.CopyFrom(j.wire, column.from))
 				continue
@@ -330,9 +353,6 @@ func (j *joint) swap(out, in []nccl.Piece) error {
 
 // waits holds back the wire until what it takes is there, and what it writes to is free.
 func (j *joint) waits(jb *job, half int, results bool) error {
-	if results && jb.order.regions > 0 {
-		return j.wire.Wait(j.answered[half])
-	}
 	if results {
 		return j.wire.Wait(j.m.done[half])
 	}
@@ -341,9 +361,6 @@ func (j *joint) waits(jb *job, half int, results bool) error {
 
 // work does the operation on what this member got in a round.
 func (j *joint) work(jb *job, rd round, half int) error {
-	if jb.order.regions > 0 {
-		return j.workOrdered(jb, rd, half)
-	}
 	n := rd.gets[j.rank]
 	return errors.Join(j.m.work.Wait(j.arrived[half]), j.operate(jb, j.cut(j.m.inbox[half], j.columns(n, jb), 0, n)),
 		j.m.done[half].Record(j.m.work))
@@ -362,9 +379,21 @@ func (j *joint) operate(jb *job, got received) error {
 	}
 	err := jb.run(0, j.m.work, got) // the job has this member's table alone
 	if device.IsOutOfMemory(err) && !isFull(err) && jb.full != nil {
-		got.untried = true
-		err = noneIn(j.m.work, got, err, jb.mixed)
+		return j.none(jb, got, err)
 	}
+	if full := (*table.FullError)(nil); errors.As(err, &full) {
+		err = jb.full(0, full, got)
+	}
+	return err
+}
+
+// none notes that the table had no memory for rows, and took none of them.
+func (j *joint) none(jb *job, got received, why error) error {
+	if err := got.sorted.Wait(j.m.work); err != nil {
+		return err
+	}
+	got.untried = true
+	err := noneIn(j.m.work, got, why, jb.mixed)
 	if full := (*table.FullError)(nil); errors.As(err, &full) {
 		err = jb.full(0, full, got)
 	}
@@ -376,9 +405,6 @@ func (j *joint) fetch(jb *job, rd round, half int, s source) error {
 	rows := rd.to[j.rank] - rd.from[j.rank]
 	if rows == 0 {
 		return nil
-	}
-	if jb.order.regions > 0 {
-		return j.fetchOrdered(jb, rd, half, s)
 	}
 	p := j.gathered(jb, s, rd.from[j.rank], rows)
 	p.Owners, p.Places = uint64(j.size), j.m.notes[half].Addr()

@@ -2,67 +2,63 @@ package shard
 
 import (
 	"errors"
-	"github.com/warpmap/warpmap/internal/frame"
 	"slices"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
+	"github.com/warpmap/warpmap/shard/internal/nccl"
 )
 
-// Members' large batches, too, are split by owner and region at once. What NCCL carries from one member to another is
-// one stretch, so an owner has each source's rows in order, one source after the other, and its table takes them as so
-// many batches. What a member brings for itself stays in its outbox, and its table works on it while NCCL carries:
-// while the others' rows come, and where results go back, on the second half of it while these are on their way.
-//
-//	outbox   ┌ for 0 ─────────────────┬ for 1 ─────────────────┐      inbox   ┌ from 0 ────────────────┬ from 1 ─┄
-//	         │ region 0 │ region 1 │ … │ region 0 │ region 1 │ … │   ═══════▶   │ region 0 │ region 1 │ … │
-//	         └──────────┴──────────┴───┴──────────┴──────────┴───┘              └──────────┴──────────┴───┴─────────┄
+// Members' large batches are sorted and worked on in steps as those of one process are: see regions.go. NCCL carries the
+// rows of a step between all members at once, and the results of a step back.
 
-// anyOrder are the regions of a member that brings no rows: it does as the others want.
+// anyOrder is the number of regions that a member without rows asks for: any.
 const anyOrder = -1
 
-// wanted is the order in which this member would have its rows split: all bring as many, as far as it knows.
+// wanted returns the order in which this member would have its rows sorted. It takes it that other members have as many
+// rows.
 func (j *joint) wanted(jb *job, s source) (o order) {
 	if jb.ordering == nil || jb.all || j.opts.Regions < 0 || j.size == 1 || s.when != 0 {
 		return order{}
 	}
-	own, ok := jb.ordering(0, min(j.piece, s.n)/j.size)
-	o = order{regions: own.Regions, seed: own.Seed}
-	if s.n == 0 {
-		if !ok {
-			return order{}
-		}
-		o.regions = anyOrder
-		return o
-	}
+	own, ok := jb.ordering(0, min(j.piece, s.n))
+	o = order{regions: own.Regions, seed: own.Seed, paired: own.Paired}
 	if j.opts.Regions > 0 {
 		o.regions = j.opts.Regions
 	}
 	o.regions = min(o.regions, frame.MaxParts/j.size)
-	if !ok || o.regions < 2 || j.words(s, o) > mostWords || !j.m.regional.load(j.d, j.widths) {
+	if s.n == 0 {
+		o.regions = anyOrder
+	}
+	if !ok || s.n > 0 && (o.regions < 2 || j.words(s, o) > mostWords) || !j.m.regional.load(j.d, j.widths) {
 		return order{}
 	}
 	return o
 }
 
-// mostWords is how many counts a member tells all others, at most, where an order has them: 8 MiB.
+// mostWords is the most counts that a member sends to all others for an order: 8 MiB.
 const mostWords = 1 << 20
 
-// words is how many counts this member's rows have.
+// words returns the number of counts of this member's rows.
 func (j *joint) words(s source, o order) int {
 	chunk := o.chunk(j.piece)
 	return (s.n + chunk - 1) / chunk * j.size * max(1, o.regions)
 }
 
-// agreedOrder is the order that all want, by the largest number of regions; there is none where one wants none.
-func agreedOrder(said []request) (o order) {
+// agreedOrder returns the order that all members want, with the largest number of regions; none if one wants none.
+func agreedOrder(jb *job, said []request) order {
+	o := order{paired: jb.pairs()}
 	for rank, x := range said {
 		if x.Regions == 0 || rank > 0 && x.Order != o.seed {
 			return order{}
 		}
 		o.regions, o.seed = max(o.regions, x.Regions), x.Order
+		o.paired = o.paired && (x.Paired || x.N == 0)
 	}
 	if o.regions <= 0 {
 		return order{}
 	}
-	return o
+	return o.inSteps(!jb.asks, true)
 }
 
 // counted counts this member's rows by chunk, owner and, where they go in an order, region.
@@ -80,83 +76,173 @@ func (j *joint) counted(s source, o order) ([]uint64, error) {
 	return slices.Clone(j.m.landing.Slice()[:words]), nil
 }
 
-// startsInBox says where this member's rows of each part begin in its outbox, of every round.
-func (j *joint) startsInBox(p plan, counts []uint64) (starts []uint64) {
-	parts := j.size * p.order.regions
-	for _, rd := range p.rounds {
-		at := uint64(0)
-		for _, n := range rd.parts(j.rank, parts, counts, p.order.chunk(j.piece)) {
-			starts = append(starts, at)
-			at += n
-		}
-	}
-	return starts
+// boxRows returns rows of this member's box in a round.
+func (j *joint) boxRows(jb *job, p plan, r, from, n int) received {
+	return p.boxRows(j.widths, jb, j.m.inbox[r%2], j.rank, r, from, n)
 }
 
-// sendOrdered queues splitting this member's rows of a round into its outbox, by owners and regions.
-func (j *joint) sendOrdered(jb *job, rd round, r, half int, s source) error {
-	rows := rd.to[j.rank] - rd.from[j.rank]
-	p := j.m.splitOrdered(j.widths, jb, s, rd.from[j.rank], rows, r, half, j.size, jb.order)
-	p.Seed = j.seed
-	box := j.boxOrdered(jb, rows, half)
-	for to := range j.size {
-		p.OutKeys[to], p.OutValues[to] = box.keys.Addr(), box.values.Addr()
+// roundsOrdered does all rounds of a plan whose rows are sorted, one after the other: see regions.go.
+func (j *joint) roundsOrdered(jb *job, p plan, s source) error {
+	starts := p.starts(j.rank)
+	if err := j.m.cursors.Slice(0, len(starts)).Write(j.m.split, starts); err != nil {
+		return err
 	}
-	if r > 0 && !jb.asks { // the table wants the L2 cache alone: see flight.ahead
-		if err := j.m.split.Wait(j.m.done[1-half]); err != nil {
+	for r := range p.rounds {
+		if err := j.m.steps[r%2].room(j.d, len(p.order.steps)); err != nil {
+			return err
+		}
+		if err := frame.InTurn(
+			func() error { return j.sendOrdered(jb, p, r, s) },
+			func() error { return j.workOrdered(jb, p, r) },
+			func() error { return j.fetchOrdered(jb, p, r, s) },
+		); err != nil {
 			return err
 		}
 	}
-	return errors.Join(frame.InTurn(
-		func() error { return j.m.split.Wait(j.arrived[half]) },
-		func() error { return j.m.split.Wait(j.m.done[half]) },
-		func() error {
-			return j.m.regional.split.Launch(j.m.split, j.m.regionGrid(j.m.regional.split.Threads(), rows), &p)
-		},
-	), j.m.sent[half].Record(j.m.split))
+	err := errors.Join(j.wire.Sync(), j.m.split.Sync(), j.m.work.Sync())
+	return errors.Join(err, j.meeting.Err())
 }
 
-// boxOrdered is the outbox with so many rows of a round.
-func (j *joint) boxOrdered(jb *job, rows, half int) received {
-	return j.cut(j.m.outbox[half], j.columns(rows, jb), 0, rows)
-}
-
-// workOrdered does the operation on each source's rows of a round: this member's where they stand in the outbox.
-func (j *joint) workOrdered(jb *job, rd round, half int) error {
-	first, at := 0, rd.n[j.rank][j.rank] // rows of its own
-	for k := range j.rank {
-		first += rd.n[j.rank][k]
+// sendOrdered queues sorting this member's rows of a round, and sending them to their owners step by step.
+func (j *joint) sendOrdered(jb *job, p plan, r int, s source) error {
+	half, rd := r%2, p.rounds[r]
+	if rows := rd.to[j.rank] - rd.from[j.rank]; rows > 0 {
+		x := sorting{from: rd.from[j.rank], rows: rows, round: r, half: half, owners: j.size, order: p.order, seed: j.seed,
+			box: j.boxRows(jb, p, r, 0, p.layouts[r].rows[j.rank])}
+		if err := frame.InTurn( // the box is that of the round before the last
+			func() error { return j.m.split.Wait(j.arrived[half]) },
+			func() error { return j.m.split.Wait(j.m.done[half]) },
+			func() error { return j.m.split.Wait(j.m.done[1-half]) },
+			func() error { return j.m.sortRows(j.widths, jb, s, x) },
+		); err != nil {
+			return err
+		}
 	}
-	if jb.comesBack() {
-		at /= 2
-	}
-	box := j.columns(rd.to[j.rank]-rd.from[j.rank], jb)
-	own := func(from, to int) error {
-		return j.operateOrdered(jb, j.cut(j.m.outbox[half], box, first+from, to-from))
-	}
-	err := errors.Join(j.m.work.Wait(j.m.sent[half]), own(0, at), j.m.work.Wait(j.arrived[half]))
-	for k := 1; k < j.size && err == nil; k++ {
-		err = j.operateOrdered(jb, j.incoming(jb, rd, half, (j.rank+k)%j.size))
-	}
-	return errors.Join(err, j.answered[half].Record(j.m.work), own(at, rd.n[j.rank][j.rank]),
-		j.m.done[half].Record(j.m.work))
-}
-
-func (j *joint) operateOrdered(jb *job, got received) error {
-	got.ordered = true
-	return j.operate(jb, got)
-}
-
-// fetchOrdered queues putting a round's results where they belong.
-func (j *joint) fetchOrdered(jb *job, rd round, half int, s source) error {
-	rows := rd.to[j.rank] - rd.from[j.rank]
-	p := j.m.gatherOrdered(j.widths, jb, s, rd.from[j.rank], rows, half, j.size, jb.order)
-	box := j.boxOrdered(jb, rows, half)
-	for from := range j.size {
-		p.Values[from], p.Flags[from] = box.out.Addr(), box.flags.Addr()
-	}
-	if err := errors.Join(j.m.split.Wait(j.back[half]), j.m.split.Wait(j.m.done[half])); err != nil {
+	if err := errors.Join(j.m.sorted[half].Record(j.m.split), j.wire.Wait(j.m.sorted[half])); err != nil {
 		return err
 	}
-	return j.m.regional.gather.Launch(j.m.split, j.m.regionGrid(j.m.regional.gather.Threads(), rows), &p)
+	for step := range p.order.steps {
+		err := j.carryStep(p, r, step, func(out, in received) []carried { return p.order.going(jb, out, in) }, jb, false)
+		if err = errors.Join(err, j.m.steps[half].ready[step].Record(j.wire)); err != nil {
+			return err
+		}
+		if jb.asks { // while NCCL begins with the next step
+			if err := j.answerOrdered(jb, p, r, step); err != nil {
+				return err
+			}
+		}
+	}
+	return j.arrived[half].Record(j.wire)
+}
+
+// answerOrdered looks up or deletes the rows of a step.
+func (j *joint) answerOrdered(jb *job, p plan, r, step int) error {
+	steps := j.m.steps[r%2]
+	from, rows := p.stepRows(r, step, j.rank)
+	return errors.Join(j.m.work.Wait(steps.ready[step]), j.operateOrdered(jb, p, r, from, rows, j.sorted(p, r)),
+		steps.answered[step].Record(j.m.work))
+}
+
+// sorted returns how rows of a round come to this member's table.
+func (j *joint) sorted(p plan, r int) *frame.Sorted {
+	return &frame.Sorted{Regions: int64(p.order.regions), Largest: int64(p.layouts[r].largest[j.rank]), Paired: p.order.paired}
+}
+
+// carryStep has NCCL carry the rows of a step between this member and others, or the results of the step back.
+func (j *joint) carryStep(p plan, r, step int, columns func(out, in received) []carried, jb *job, back bool) error {
+	var send, receive []nccl.Piece
+	add := func(to *[]nccl.Piece, mem device.Slice[byte], peer int) {
+		if mem.Len() > 0 {
+			*to = append(*to, nccl.Piece{Addr: mem.Addr(), Bytes: mem.Len(), Peer: peer})
+		}
+	}
+	for _, w := range p.step(r, step) {
+		for next := range j.size - 1 {
+			peer := (j.rank + 1 + next) % j.size
+			own, other := w.of(j.rank, peer), w.of(peer, j.rank)
+			out, in := j.boxRows(jb, p, r, own.out, own.n), j.boxRows(jb, p, r, other.in, other.n)
+			if back {
+				out, in = in, out
+			}
+			for _, c := range columns(out, out) {
+				add(&send, c.from, peer)
+			}
+			for _, c := range columns(in, in) {
+				add(&receive, c.to, peer)
+			}
+		}
+	}
+	if len(send)+len(receive) == 0 {
+		return nil
+	}
+	return j.swap(send, receive)
+}
+
+// workOrdered inserts what this member gets in a round. Its table knows when each step is there.
+func (j *joint) workOrdered(jb *job, p plan, r int) error {
+	steps, o := j.m.steps[r%2], j.sorted(p, r)
+	if !jb.asks {
+		for step, regions := range p.order.steps {
+			_, rows := p.stepRows(r, step, j.rank)
+			o.Chunks = append(o.Chunks, frame.SortedChunk{Rows: int64(rows), Regions: int64(regions), Ready: steps.ready[step]})
+		}
+		if err := j.operateOrdered(jb, p, r, 0, p.rounds[r].gets[j.rank], o); err != nil {
+			return err
+		}
+		for _, answered := range steps.answered[:len(p.order.steps)] {
+			if err := answered.Record(j.m.work); err != nil {
+				return err
+			}
+		}
+	}
+	return j.m.done[r%2].Record(j.m.work)
+}
+
+func (j *joint) operateOrdered(jb *job, p plan, r, from, rows int, o *frame.Sorted) error {
+	if rows == 0 {
+		return nil
+	}
+	got := j.boxRows(jb, p, r, from, rows)
+	got.sorted = o
+	if !o.Paired {
+		return j.operate(jb, got)
+	}
+	got.values = got.keys
+	err := jb.run(0, j.m.work, got)
+	if errors.Is(err, frame.ErrPairs) {
+		return j.m.inColumns(j.widths, jb, got, func(got received) error { return j.operate(jb, got) },
+			func(got received, why error) error { return j.none(jb, got, why) })
+	}
+	return err
+}
+
+// fetchOrdered queues carrying the results of a round back, and putting them where they belong.
+func (j *joint) fetchOrdered(jb *job, p plan, r int, s source) error {
+	if !jb.comesBack() {
+		return nil
+	}
+	half, rd := r%2, p.rounds[r]
+	for step := range p.order.steps {
+		err := errors.Join(j.wire.Wait(j.m.steps[half].answered[step]), j.carryStep(p, r, step, jb.coming, jb, true))
+		if err != nil {
+			return err
+		}
+	}
+	rows := rd.to[j.rank] - rd.from[j.rank]
+	if rows == 0 {
+		return nil
+	}
+	g := j.m.gatherOrdered(j.widths, jb, s, rd.from[j.rank], rows, half, j.size, p.order)
+	box := j.boxRows(jb, p, r, 0, p.layouts[r].rows[j.rank])
+	for from := range j.size {
+		g.Values[from], g.Flags[from] = box.out.Addr(), box.flags.Addr()
+	}
+	return frame.InTurn(
+		func() error { return j.back[half].Record(j.wire) },
+		func() error { return j.m.split.Wait(j.back[half]) },
+		func() error { return j.m.split.Wait(j.m.done[half]) },
+		func() error {
+			return j.m.regional.gather.Launch(j.m.split, j.m.regionGrid(j.m.regional.gather.Threads(), rows), &g)
+		},
+	)
 }

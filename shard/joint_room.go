@@ -26,8 +26,8 @@ type boxRows struct {
 	cursors     int
 }
 
-// boxesOf returns what a plan needs. All members compute the same.
-func (j *joint) boxesOf(jb *job, p plan) (boxes, boxRows) {
+// layoutOf returns what a plan needs. All members compute the same.
+func (j *joint) layoutOf(jb *job, p plan) (boxes, boxRows) {
 	b := boxes{regions: jb.order.regions, halves: min(2, len(p.rounds)), all: jb.all, mixed: jb.mixed,
 		counted: jb.counts}
 	n := boxRows{gets: p.rows, sends: make([]int, j.size), cursors: j.cursorsOf(jb, p)}
@@ -76,7 +76,7 @@ func (j *joint) roomFor(what string, jb *job, p plan) error {
 	if len(p.rounds) == 0 {
 		return nil
 	}
-	b, n := j.boxesOf(jb, p)
+	b, n := j.layoutOf(jb, p)
 	if n.within(j.roomy[b]) {
 		return nil
 	}
@@ -85,7 +85,8 @@ func (j *joint) roomFor(what string, jb *job, p plan) error {
 		short, err = frame.OneLine(err), nil
 		own = short.Error()
 		for half := range j.m.inbox { // a smaller piece takes less of each
-			err = errors.Join(err, release(&j.m.inbox[half]), release(&j.m.outbox[half]), release(&j.m.notes[half]))
+			err = errors.Join(err, j.inbox[half].release(&j.m.inbox[half]), j.outbox[half].release(&j.m.outbox[half]),
+				release(&j.m.notes[half]))
 		}
 	}
 	said, err := agreed(j, what, own, err)

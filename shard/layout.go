@@ -18,6 +18,9 @@ var ownersCUH string
 //go:embed regions.cu
 var regionsCU string
 
+//go:embed sort.cu
+var sortCU string
+
 // MaxDevices is the largest number of devices that a table can have in one process.
 const MaxDevices = 32
 
@@ -162,6 +165,25 @@ type gatherRegions struct {
 	OutValues, OutFlags uint64             // columns of the batch; may be 0
 }
 
+// sortRows are the parameters of shard_sort: Rows into Owners·Regions parts.
+type sortRows struct {
+	Rows            frame.Partition
+	Seed, Order     uint64 // of the owner's hash, and of the order of regions
+	Owners, Regions uint64
+}
+
+// sortProgram has the kernel that sorts rows by regions of which nothing comes back.
+func sortProgram(keyBytes, valueBytes int) *device.Program {
+	return &device.Program{
+		Name:  fmt.Sprintf("shard sort %d+%d", keyBytes, valueBytes),
+		Files: []device.File{{Name: "sort.cu", Text: sortCU}, {Name: "owners.cuh", Text: ownersCUH}},
+		Defines: append(frame.PartitionDefines(), device.Define{Name: "SHARD_KEY_BYTES", Value: keyBytes},
+			device.Define{Name: "SHARD_VALUE_BYTES", Value: max(valueBytes, 4)}),
+		Layouts: []any{countRegions{}, sortRows{}},
+		Threads: threads,
+	}
+}
+
 // regionTile is the rows of a tile that is split by regions, too, by blocks of so many threads: Tile::ROWS of
 // regions.cu.
 func (w widths) regionTile(blockThreads int, shared int64) int {
@@ -185,7 +207,7 @@ func regionsProgram(keyBytes, valueBytes int, shared int64) *device.Program {
 			{Name: "WARPMAP_PARTITION_THREADS", Value: regionThreads},
 			{Name: "SHARD_PART_BITS", Value: partBits},
 		},
-		Layouts: []any{countRegions{}, splitRegions{}, gatherRegions{}},
+		Layouts: []any{splitRegions{}, gatherRegions{}},
 		Threads: threads,
 	}
 }

@@ -14,20 +14,15 @@ type mapTables[K, V any] []table.Map[K, V]
 
 func (t mapTables[K, V]) putting(adds bool) putting {
 	return putting{adds: adds, absence: t.finding(false), insert: func(why *error) job {
-		j := job{values: sent, flags: adds, full: noting(why), run: t.inserting(adds)}
-		if !adds {
-			j.ordering = t.ordering
-		}
-		return j
+		return job{values: sent, flags: adds, full: noting(why), ordering: t.ordering(true), run: t.inserting(adds)}
 	}}
 }
 
 func (t mapTables[K, V]) inserting(adds bool) operation {
 	return func(i int, st *device.Stream, r received) error {
 		keys, values := device.View[K](r.keys, 0, r.n), device.View[V](r.values, 0, r.n)
+		x := sortedView(t[i], r.sorted)
 		switch {
-		case r.ordered:
-			return t[i].(table.Orderer[K, V]).InsertOrderedOn(st, keys, values)
 		case r.when.Addr() != 0: // rows that stay where they are
 			c, ok := t[i].(table.Chooser[K, V])
 			if !ok {
@@ -35,9 +30,9 @@ func (t mapTables[K, V]) inserting(adds bool) operation {
 			}
 			return c.InsertIfOn(st, keys, values, device.View[bool](r.when, 0, r.n))
 		case adds:
-			return t[i].InsertNewOn(st, keys, values, flagsOf(r))
+			return x.InsertNewOn(st, keys, values, flagsOf(r))
 		}
-		return t[i].InsertOn(st, keys, values)
+		return x.InsertOn(st, keys, values)
 	}
 }
 
@@ -46,22 +41,33 @@ func noChooser(x table.Table) error {
 		"(want a family whose tables are a table.Chooser)", family, x.Family())
 }
 
-// ordering is how a table wants rows.
-func (t mapTables[K, V]) ordering(i, rows int) (table.Ordering, bool) {
-	if x, ok := t[i].(table.Orderer[K, V]); ok {
-		o := x.Ordering(rows)
-		return o, o.Seed != 0
+func (t mapTables[K, V]) ordering(insert bool) func(i, rows int) (frame.Ordering, bool) {
+	return func(i, rows int) (frame.Ordering, bool) { return orderingOf(t[i], rows, insert) }
+}
+
+// orderingOf returns how a table wants rows sorted; false if it takes them only as they come.
+func orderingOf(x table.Table, rows int, insert bool) (frame.Ordering, bool) {
+	orders, ok := x.(interface {
+		Ordering(n int, insert bool) frame.Ordering
+	})
+	if !ok {
+		return frame.Ordering{}, false
 	}
-	return table.Ordering{}, false
+	o := orders.Ordering(rows, insert)
+	return o, o.Seed != 0
+}
+
+// sortedView returns the table as one of a sorted batch; without o it is the table.
+func sortedView[T any](x T, o *frame.Sorted) T {
+	if o == nil {
+		return x
+	}
+	return any(x).(interface{ Sorted(o *frame.Sorted) T }).Sorted(o)
 }
 
 func (t mapTables[K, V]) finding(values bool) job {
-	j := job{asks: true, flags: true, ordering: t.ordering, run: func(i int, st *device.Stream, r received) error {
-		keys := device.View[K](r.keys, 0, r.n)
-		if r.ordered {
-			return t[i].(table.Orderer[K, V]).FindOrderedOn(st, keys, outOf[V](r), flagsOf(r))
-		}
-		return t[i].FindOn(st, keys, outOf[V](r), flagsOf(r))
+	j := job{asks: true, flags: true, ordering: t.ordering(false), run: func(i int, st *device.Stream, r received) error {
+		return sortedView(t[i], r.sorted).FindOn(st, device.View[K](r.keys, 0, r.n), outOf[V](r), flagsOf(r))
 	}}
 	if values {
 		j.values = back
@@ -70,8 +76,8 @@ func (t mapTables[K, V]) finding(values bool) job {
 }
 
 func (t mapTables[K, V]) deleting() job {
-	return job{asks: true, erases: true, flags: true, run: func(i int, st *device.Stream, r received) error {
-		return t[i].DeleteOn(st, device.View[K](r.keys, 0, r.n), flagsOf(r))
+	return job{asks: true, erases: true, flags: true, ordering: t.ordering(false), run: func(i int, st *device.Stream, r received) error {
+		return sortedView(t[i], r.sorted).DeleteOn(st, device.View[K](r.keys, 0, r.n), flagsOf(r))
 	}}
 }
 

@@ -16,10 +16,16 @@ type member struct {
 	table table.Table
 	peers []bool // may kernels here use the memory of the others, and theirs this device's
 
-	ahead, split, work  *device.Stream   // counting; splitting and fetching; the table's own operations
+	ahead, split, work  *device.Stream   // counting; splitting and gathering; the table's own operations
+	sends, returns      *device.Stream   // copies of rows to their owners, and of results from there, in steps
+	arrivals            *device.Stream   // waits until all rows of a step are there
 	splitting, working  *watch           // with Options.Apart: steps on the first two, and on the last
 	came                *device.Event    // the end of a caller's stream
 	sent, done, fetched [2]*device.Event // the ends of a round's splitting, operations and fetching
+	sorted              [2]*device.Event // the end of a round's sorting
+	returned            *device.Event    // the end of the last copies of results
+	begun               *device.Event    // the end of the last copy of starts
+	steps               [2]inSteps
 	count               device.Kernel[countRows]
 	splits              device.Kernel[splitRows]
 	gather, merge       device.Kernel[gatherRows]
@@ -30,6 +36,7 @@ type member struct {
 	counts  device.Slice[uint64] // one a chunk and owner
 	landing device.Host[uint64]  // where they come to
 	cursors device.Slice[uint64] // one a round and owner
+	starts  device.Host[uint64]  // what cursors begin with
 	inbox   [2]device.Slice[byte]
 	notes   [2]device.Slice[byte] // places and bases of a round's rows
 	outbox  [2]device.Slice[byte] // rows on their way, where there is no peer access
@@ -53,7 +60,7 @@ func (m *member) open(p *device.Program, apart bool) error {
 	if err != nil {
 		return err
 	}
-	for _, st := range []**device.Stream{&m.ahead, &m.split, &m.work} {
+	for _, st := range m.streams() {
 		if *st, err = m.d.NewStream(); err != nil {
 			return err
 		}
@@ -72,7 +79,22 @@ func (m *member) open(p *device.Program, apart bool) error {
 }
 
 func (m *member) events() []**device.Event {
-	return []**device.Event{&m.came, &m.sent[0], &m.sent[1], &m.done[0], &m.done[1], &m.fetched[0], &m.fetched[1]}
+	return []**device.Event{&m.came, &m.sent[0], &m.sent[1], &m.done[0], &m.done[1], &m.fetched[0], &m.fetched[1],
+		&m.sorted[0], &m.sorted[1], &m.returned, &m.begun}
+}
+
+func (m *member) streams() []**device.Stream {
+	return []**device.Stream{&m.ahead, &m.split, &m.work, &m.sends, &m.returns, &m.arrivals}
+}
+
+// settle waits for all that exchanges have queued.
+func (m *member) settle() (err error) {
+	for _, st := range m.streams() {
+		if *st != nil {
+			err = errors.Join(err, (*st).Sync())
+		}
+	}
+	return err
 }
 
 // startCount queues counting a source's rows by chunk and owner, in so many words; they come to m.landing.
@@ -111,6 +133,28 @@ func (m *member) roomToCount(words int) (err error) {
 	return err
 }
 
+// roomForCursors makes that many cursors. Nothing uses the old ones.
+func (m *member) roomForCursors(words int) (err error) {
+	if err := errors.Join(release(&m.cursors), m.starts.Free()); err != nil {
+		return err
+	}
+	m.starts = device.Host[uint64]{}
+	words = max(256, words)
+	if m.starts, err = device.MakeHost[uint64](m.d, words); err == nil {
+		m.cursors, err = device.Make[uint64](m.d, words)
+	}
+	return err
+}
+
+// setCursors queues setting the cursors. It waits for the copy that a call before it has queued.
+func (m *member) setCursors(starts []uint64) error {
+	if err := m.begun.Sync(); err != nil {
+		return err
+	}
+	copy(m.starts.Slice(), starts)
+	return errors.Join(m.cursors.WriteAsync(m.split, m.starts, len(starts)), m.begun.Record(m.split))
+}
+
 func (m *member) needsOutbox() bool {
 	for _, direct := range m.peers {
 		if !direct {
@@ -143,24 +187,35 @@ func (m *member) isFull(e *table.FullError) {
 	}
 }
 
+// releaseBoxes frees the memory that exchanges keep for rows. Nothing uses it.
+func (m *member) releaseBoxes() (err error) {
+	for i := range m.inbox {
+		err = errors.Join(err, release(&m.inbox[i]), release(&m.notes[i]), release(&m.outbox[i]))
+	}
+	return err
+}
+
 // close frees what the member has. Nothing uses it any more.
 func (m *member) close() (err error) {
 	if m.table != nil {
 		err = m.table.Close()
 	}
-	for i := range m.inbox {
-		err = errors.Join(err, release(&m.inbox[i]), release(&m.notes[i]), release(&m.outbox[i]))
-	}
-	err = errors.Join(err, release(&m.counts), release(&m.cursors), m.landing.Free())
+	err = errors.Join(err, m.releaseBoxes())
+	err = errors.Join(err, release(&m.counts), release(&m.cursors), m.landing.Free(), m.starts.Free())
 	err = errors.Join(err, m.splitting.close(), m.working.close())
 	for _, ev := range m.events() {
 		if *ev != nil {
 			err = errors.Join(err, (*ev).Close())
 		}
 	}
-	for _, st := range []*device.Stream{m.ahead, m.split, m.work} {
-		if st != nil {
-			err = errors.Join(err, st.Close())
+	for half := range m.steps {
+		for _, ev := range m.steps[half].events() {
+			err = errors.Join(err, ev.Close())
+		}
+	}
+	for _, st := range m.streams() {
+		if *st != nil {
+			err = errors.Join(err, (*st).Close())
 		}
 	}
 	return err

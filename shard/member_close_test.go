@@ -11,6 +11,7 @@ import (
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/faults"
+	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/shard"
 	"github.com/warpmap/warpmap/shard/internal/nccl"
 	"github.com/warpmap/warpmap/shard/internal/nccl/standin"
@@ -18,10 +19,12 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// gathered are n members of a job in this process, each with a map.
-func gathered(t *testing.T, n int) []*guest {
+// gathered returns n members of a job in this process, each with a map. On CPU devices, NCCL is the stand-in.
+func gathered(t *testing.T, n int) []*guest { return gatheredOn(t, "cpu", n) }
+
+func gatheredOn(t *testing.T, kind string, n int) []*guest {
 	t.Helper()
-	guests := inviting(t, several(t, "cpu", n))
+	guests := inviting(t, several(t, kind, n))
 	for _, step := range guestSteps[:2] {
 		errs, _ := party(t, guests, step)
 		must(t, errors.Join(errs...))
@@ -32,9 +35,21 @@ func gathered(t *testing.T, n int) []*guest {
 // A Close of all members is orderly and quick. A Close of one does not wait for the others to leave, whichever rank it
 // is. A call that another member makes before or afterwards returns an error that names the rank.
 func TestMembersClose(t *testing.T) {
-	t.Setenv(nccl.Env, standin.Build(t))
+	t.Run("cpu", func(t *testing.T) {
+		t.Setenv(nccl.Env, standin.Build(t))
+		testMembersClose(t, "cpu", 3)
+	})
+	t.Run("cuda", func(t *testing.T) { // with NCCL itself
+		several(t, "cuda", 2)
+		_, err := nccl.Open()
+		testenv.Require(t, "nccl", err)
+		testMembersClose(t, "cuda", 2)
+	})
+}
+
+func testMembersClose(t *testing.T, kind string, n int) {
 	t.Run("all", func(t *testing.T) {
-		guests := gathered(t, 3)
+		guests := gatheredOn(t, kind, n)
 		var calls faults.Counter
 		faults.Set(faults.OfNCCL, calls.Order)
 		defer faults.Set(faults.OfNCCL, nil)
@@ -48,15 +63,15 @@ func TestMembersClose(t *testing.T) {
 			return errors.Join(append(errs[:], g.m.Close(), g.x.Close())...)
 		}})
 		must(t, errors.Join(errs...))
-		if n := calls.Count(faults.NCCL); n < 9 || took > rendezvous.Silence {
-			t.Errorf("%d calls of NCCL in %v: want that each of 3 members finalizes its communicator, asks for the "+
-				"end of that, and destroys the communicator", n, took)
+		if made := calls.Count(faults.NCCL); made < int64(3*n) || took > rendezvous.Silence {
+			t.Errorf("%d calls of NCCL in %v: want that each of %d members finalizes its communicator, asks for the "+
+				"end of that, and destroys the communicator", made, took, n)
 		}
 	})
-	for leaver := range 3 {
+	for leaver := range n {
 		for _, when := range []string{"after", "before"} {
 			t.Run(fmt.Sprintf("rank %d %s a call", leaver, when), func(t *testing.T) {
-				guests := gathered(t, 3)
+				guests := gatheredOn(t, kind, n)
 				errs, took := party(t, guests, guestStep{"Close", func(g *guest) error {
 					if (g.rank == leaver) == (when == "after") {
 						time.Sleep(100 * time.Millisecond)
@@ -88,7 +103,7 @@ func TestMembersClose(t *testing.T) {
 		}
 	}
 	t.Run("one by one", func(t *testing.T) {
-		for _, g := range gathered(t, 3) {
+		for _, g := range gatheredOn(t, kind, n) {
 			errs, took := party(t, []*guest{g}, guestStep{"Close", (*guest).leave})
 			must(t, errors.Join(errs...))
 			if took > rendezvous.Silence {
@@ -97,7 +112,7 @@ func TestMembersClose(t *testing.T) {
 		}
 	})
 	t.Run("after a failure", func(t *testing.T) {
-		guests := gathered(t, 3)
+		guests := gatheredOn(t, kind, n)
 		c := &faults.Counter{Site: faults.NCCL, N: 1, Outcome: faults.Fails}
 		faults.Set(faults.OfNCCL, c.Order)
 		errs, _ := party(t, guests, guestStep{"Insert", func(g *guest) error { return g.x.Insert(g.keys, g.values) }})

@@ -29,7 +29,7 @@ import (
 
 // guest is a member of a job all of which is in this process.
 type guest struct {
-	rank         int
+	rank, size   int
 	meet         string
 	d            *device.Device
 	m            *shard.Member
@@ -45,7 +45,7 @@ type guestStep struct {
 
 var guestSteps = []guestStep{
 	{"Join", func(g *guest) (err error) {
-		g.m, err = shard.Join(context.Background(), shard.JoinOptions{Rank: g.rank, Size: 3, Meet: g.meet,
+		g.m, err = shard.Join(context.Background(), shard.JoinOptions{Rank: g.rank, Size: g.size, Meet: g.meet,
 			Token: "secret", Device: g.d, Timeout: 15 * time.Second})
 		return err
 	}},
@@ -145,7 +145,7 @@ func inviting(t *testing.T, devices []*device.Device) (guests []*guest) {
 	must(t, err)
 	for rank, d := range devices {
 		keys, values := batches([]int{guestRows}, uint64(1+rank*guestRows))
-		guests = append(guests, &guest{rank: rank, meet: "127.0.0.1:" + port, d: d, keys: keys[0], values: values[0]})
+		guests = append(guests, &guest{rank: rank, size: len(devices), meet: "127.0.0.1:" + port, d: d, keys: keys[0], values: values[0]})
 	}
 	return guests
 }

@@ -28,7 +28,7 @@ func playRegions(m *shard.Member) error {
 		var rows, asked atomic.Int64
 		x, err := shard.NewMap(m, o, func(d *device.Device, each table.Options) (table.Map[uint32, uint32], error) {
 			inner, err := warpcore.New[uint32, uint32](d, warpcore.Options{Options: each})
-			return orderly[uint32, uint32]{inner, o.Regions, &rows, &asked}, err
+			return orderly[uint32, uint32]{inner, nil, &rows, &asked, nil, m.Size()}, err
 		})
 		if err != nil {
 			return err

@@ -55,7 +55,7 @@ func hungries(t *testing.T, n, regions int) []*hungry {
 		if h.x, err = shard.NewMap(g.m, room, func(d *device.Device, o table.Options) (table.Map[uint64, uint64], error) {
 			inner, err := warpcore.New[uint64, uint64](d, warpcore.Options{Options: o})
 			if regions > 0 {
-				return orderly[uint64, uint64]{inner, regions, &h.ordered, &h.ordered}, err
+				return orderly[uint64, uint64]{inner, nil, &h.ordered, &h.ordered, nil, n}, err
 			}
 			return inner, err
 		}); err != nil {

@@ -34,8 +34,13 @@ func NewMultiMap[K, V any, O Over](over O, o Options,
 // multiTables are the tables of a multimap that are in this process, one a device, and the operations on them as jobs.
 type multiTables[K, V any] []table.MultiMap[K, V]
 
-func (t multiTables[K, V]) inserting(i int, st *device.Stream, r received) error {
-	return t[i].InsertOn(st, device.View[K](r.keys, 0, r.n), device.View[V](r.values, 0, r.n))
+// inserting is the job of an insert, but for what becomes of rows that find no room.
+func (t multiTables[K, V]) inserting() job {
+	return job{values: sent,
+		ordering: func(i, rows int) (frame.Ordering, bool) { return orderingOf(t[i], rows, true) },
+		run: func(i int, st *device.Stream, r received) error {
+			return sortedView(t[i], r.sorted).InsertOn(st, device.View[K](r.keys, 0, r.n), device.View[V](r.values, 0, r.n))
+		}}
 }
 
 func (t multiTables[K, V]) finding() job {
@@ -77,18 +82,18 @@ func (t multiTables[K, V]) listing() listing { return listing{t.counting(), t.fi
 
 // Insert adds pairs: see table.MultiMap.
 func (m *MultiMap[K, V]) Insert(keys []K, values []V) error {
-	return m.over().add(hostRows[K, V]{keys: keys, values: values}.batch("Insert", len(values)), m.tables.inserting)
+	return m.over().add(hostRows[K, V]{keys: keys, values: values}.batch("Insert", len(values)), m.tables.inserting())
 }
 
 // InsertOn does what Insert does, on the device of the slices: see table.MultiMap.
 func (m *MultiMap[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
-	return m.over().add(deviceRows[K, V]{st: st, keys: keys, values: values}.batch("Insert", values), m.tables.inserting)
+	return m.over().add(deviceRows[K, V]{st: st, keys: keys, values: values}.batch("Insert", values), m.tables.inserting())
 }
 
 // InsertEach does what InsertOn does, with a batch that is on several devices. FullError counts positions from the
 // first part on.
 func (m *MultiMap[K, V]) InsertEach(parts []Part[K, V]) error {
-	return m.over().add(partsOf("Insert", parts, true, false), m.tables.inserting)
+	return m.over().add(partsOf("Insert", parts, true, false), m.tables.inserting())
 }
 
 // Contains tells of each key whether it has a value: see table.MultiMap.

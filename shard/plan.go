@@ -11,10 +11,37 @@ type plan struct {
 	rounds []round
 	rows   []int // the most that an owner gets in a round
 	sent   int   // the most that a source sends in a round
-	// order is that in which owners get rows; starts are, of each source, where a round's rows of each part begin at
-	// their owner.
-	order  order
-	starts [][]uint64
+	// order is that in which owners get rows; with one, layouts says where the rows of each round are.
+	order   order
+	layouts []layout
+}
+
+// sorted makes the plan one of rows in an order. counts[i] has the rows of each part for each chunk of source i. Rows go
+// as columns if a region has many more rows than others: a table that takes pairs builds its parts from as many rows each,
+// and would want columns then.
+func (p *plan) sorted(o order, counts [][]uint64, chunk int) {
+	p.order = o
+	for _, rd := range p.rounds {
+		b := o.layoutOf(rd, counts, chunk)
+		for j, largest := range b.largest {
+			p.order.paired = p.order.paired && largest*o.regions <= unevenRegions*rd.gets[j]+unevenRows
+		}
+		p.layouts = append(p.layouts, b)
+	}
+}
+
+// Regions are uneven if one has more than unevenRegions times the rows of the average, and of unevenRows in all regions.
+const unevenRegions, unevenRows = 2, 1 << 22
+
+// steps returns how many steps a round has; rows that are not sorted go in one.
+func (p *plan) steps() int { return max(1, len(p.order.steps)) }
+
+// starts returns the cursors of all rounds of a source.
+func (p *plan) starts(source int) (all []uint64) {
+	for _, b := range p.layouts {
+		all = append(all, b.starts[source]...)
+	}
+	return all
 }
 
 // round is the rows from[i] to to[i] of each source i. Those of source i that owner j gets are to stand in j's inbox
@@ -33,7 +60,7 @@ func (o order) chunk(piece int) int {
 	if o.regions == 0 {
 		return chunkOf(piece)
 	}
-	return max(1, piece/16/regionMost) * regionMost
+	return max(1, piece/8/regionMost) * regionMost
 }
 
 // newPlan deals out chunks: counts[i] has for each chunk of source i, of which the last may be shorter, how many rows

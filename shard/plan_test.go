@@ -155,10 +155,8 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 	}{{4, 4, "sm_90"}, {8, 16, "sm_70"}, {4, 0, "sm_80"}, {8, 8, "sm_90"}, {4, 16, "sm_80"}}, 1) {
 		t.Run(fmt.Sprintf("%+v", v), func(t *testing.T) {
 			t.Parallel()
-			programs := []*device.Program{program(v.key, v.value)}
-			if v.value > 0 {
-				programs = append(programs, regionsProgram(v.key, v.value, 64<<10), regionsProgram(v.key, v.value, 227<<10))
-			}
+			programs := []*device.Program{program(v.key, v.value), regionsProgram(v.key, v.value, 64<<10),
+				regionsProgram(v.key, v.value, 227<<10), sortProgram(v.key, v.value)}
 			for _, p := range testenv.Some(programs, 2) {
 				_, err := device.CompileFor(v.arch, p)
 				if errors.Is(err, device.ErrNoNVRTC) {
@@ -172,11 +170,13 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 	}
 }
 
-// Rows of all sources stand in an owner's inbox region after region, without gaps, in every round.
-func TestStarts(t *testing.T) {
+// The rows of a round fill each box without gaps: the inbox wave after wave, and after it the rows for each other owner,
+// region after region.
+func TestLayouts(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for range 50 {
 		owners, o := 1+rng.IntN(4), order{regions: 1 + rng.IntN(9)}
+		o = o.inSteps(rng.IntN(2) == 0, rng.IntN(2) == 0)
 		sizes, counts, owned := make([]int, owners), make([][]uint64, owners), make([][]uint64, owners)
 		for i := range sizes {
 			sizes[i] = rng.IntN(5 * regionMost)
@@ -190,27 +190,65 @@ func TestStarts(t *testing.T) {
 			owned[i] = o.ownersOf(counts[i])
 		}
 		p := newPlan(sizes, owned, regionMost, regionMost, 2*regionMost)
-		starts := o.starts(p, counts, regionMost)
-		parts := owners * o.regions
+		p.order = o
 		for r, rd := range p.rounds {
-			next := make([]uint64, owners)
-			for g := range parts {
-				for i := range owners {
-					if got := starts[i][r*parts+g]; got != next[g/o.regions] {
-						t.Fatalf("round %d, part %d: source %d begins at %d, want %d", r, g, i, got, next[g/o.regions])
-					}
-					for at := rd.from[i]; at < rd.to[i]; at += regionMost {
-						next[g/o.regions] += counts[i][at/regionMost*parts+g]
-					}
-				}
+			p.layouts = append(p.layouts, o.layoutOf(rd, counts, regionMost))
+			if err := layoutIsFull(p, r, counts); err != nil {
+				t.Fatalf("round %d of %d owners, %+v: %v", r, owners, o, err)
 			}
-			for j, n := range next {
-				if int(n) != rd.gets[j] {
-					t.Fatalf("round %d: owner %d gets %d rows in its regions, and %d in all", r, j, n, rd.gets[j])
+		}
+	}
+}
+
+// layoutIsFull checks that the source's rows of all parts and the copies of all waves fill the boxes of a round.
+func layoutIsFull(p plan, r int, counts [][]uint64) error {
+	b, rd, regions := p.layouts[r], p.rounds[r], p.order.regions
+	owners := len(b.rows)
+	filled := make([][]int, owners) // of each box: how often each row is written
+	for i := range owners {
+		filled[i] = make([]int, b.rows[i])
+		parts := rd.parts(i, owners*regions, counts[i], regionMost)
+		for g, n := range parts {
+			for row := b.starts[i][g]; row < b.starts[i][g]+n; row++ {
+				if filled[i][row]++; (int(row) < rd.gets[i]) != (g/regions == i) {
+					return fmt.Errorf("row %d of part %d is in the wrong half of box %d", row, g, i)
 				}
 			}
 		}
 	}
+	seen := 0
+	for step := range p.order.steps {
+		for _, w := range p.step(r, step) {
+			seen += w.regions
+			for i := range owners {
+				for j := range owners {
+					x := w.of(i, j)
+					for k := range x.n {
+						if i != j && filled[i][x.out+k] != 1 {
+							return fmt.Errorf("row %d of box %d is sent, and no row was written there", x.out+k, i)
+						}
+						if i != j {
+							filled[j][x.in+k]++
+						}
+						if at := x.in + k; at < w.at[j] || at >= w.at[j]+w.rows[j] {
+							return fmt.Errorf("row %d of inbox %d is not in its wave", at, j)
+						}
+					}
+				}
+			}
+		}
+	}
+	if seen != regions {
+		return fmt.Errorf("the waves have %d regions", seen)
+	}
+	for i := range filled {
+		for row, times := range filled[i] {
+			if times != 1 {
+				return fmt.Errorf("row %d of box %d is written %d times", row, i, times)
+			}
+		}
+	}
+	return nil
 }
 
 // A batch that a piece has room for goes in one round, though its last chunk is short and the keys of one owner are some more.

@@ -16,31 +16,6 @@ __device__ __forceinline__ u32 part_of(key k, u64 seed, u64 owners, u64 regions,
 }
 constexpr u32 PART = (1 << SHARD_PART_BITS) - 1;
 
-// How many rows of each chunk each part gets. A block takes tiles in a row.
-WARPMAP_KERNEL_WIDE(shard_count_regions, countRegions, PARTITION_THREADS, PartitionCounts) {
-    u32* count = ((PartitionCounts*)dynamic_shared())->count;
-    u32 parts = (u32)(p.owners * p.regions);
-    u64 tiles = (p.n + Tile::ROWS - 1) / Tile::ROWS, each = (tiles + grid_blocks() - 1) / grid_blocks();
-    u64 from = block_index() * each, end = from + each < tiles ? from + each : tiles;
-    for (u32 i = thread_index(); i <= parts; i += Tile::THREADS) count[i] = 0;
-    block_sync();
-    for (u64 t = from; t < end; t++) {
-        Tile tile(t * Tile::ROWS, p.n);
-        key k[Tile::EACH];
-        tile.load(p.keys, k);
-#pragma unroll
-        for (int i = 0; i < Tile::EACH; i++) add(&count[Tile::row(i) < tile.rows ? part_of(k[i], p.seed, p.owners, p.regions, p.order) & PART : parts], 1u);
-        u64 chunk = t * Tile::ROWS / p.chunk;
-        if (t + 1 < end && (t + 1) * Tile::ROWS / p.chunk == chunk) continue;
-        block_sync();
-        for (u32 i = thread_index(); i < parts; i += Tile::THREADS) {
-            if (count[i]) add(at<u64>(p.counts) + chunk * parts + i, (u64)count[i]);
-            count[i] = 0;
-        }
-        block_sync();
-    }
-}
-
 struct RegionsShared {
     u128 column[Tile::BYTES / 16]; // of the tile, in the order of parts
     u64 skip[WARPMAP_MAX_PARTS]; // where the tile's rows of a part go in the owner's memory, less where they are in the tile

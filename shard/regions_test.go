@@ -1,6 +1,7 @@
 package shard_test
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -17,37 +18,128 @@ import (
 	"github.com/warpmap/warpmap/warpcore"
 )
 
-// orderly is a map that sees that what it gets is in the order of its regions, and counts the rows that are: those that it puts, and those it is asked for.
+// orderly is a map that checks that each of its chunks and steps has the rows of its regions, and counts the rows that it
+// gets sorted: those that it inserts, and those that it looks up or deletes.
 type orderly[K uint32 | uint64, V any] struct {
 	*warpcore.Map[K, V]
-	regions     int
+	order       *frame.Sorted
 	rows, asked *atomic.Int64
+	pairs       func() bool // whether it takes pairs this time; nil: it does not ask for any
+	runs        int         // the most sorted runs that rows without chunks come in; 0: one
 }
 
-func (o orderly[K, V]) InsertOrderedOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
-	if err := o.see(st, keys, o.rows); err != nil {
+func (o orderly[K, V]) Ordering(n int, insert bool) frame.Ordering {
+	order := o.Map.Ordering(n, insert)
+	order.Paired = insert && o.pairs != nil
+	return order
+}
+
+func (o orderly[K, V]) Sorted(order *frame.Sorted) table.Map[K, V] {
+	o.order = order
+	return o
+}
+
+func (o orderly[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
+	if o.order.IsPaired() {
+		return o.insertPairs(st, keys)
+	}
+	if err := o.see(st, keys, o.rows); err != nil || o.order == nil {
+		return errors.Join(err, o.Map.InsertOn(st, keys, values))
+	}
+	return o.Map.Sorted(o.order).InsertOn(st, keys, values)
+}
+
+func (o orderly[K, V]) InsertNewOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], added device.Slice[bool]) error {
+	if err := o.see(st, keys, o.rows); err != nil || o.order == nil {
+		return errors.Join(err, o.Map.InsertNewOn(st, keys, values, added))
+	}
+	return o.Map.Sorted(o.order).InsertNewOn(st, keys, values, added)
+}
+
+func (o orderly[K, V]) FindOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], found device.Slice[bool]) error {
+	if err := o.see(st, keys, o.asked); err != nil || o.order == nil {
+		return errors.Join(err, o.Map.FindOn(st, keys, values, found))
+	}
+	return o.Map.Sorted(o.order).FindOn(st, keys, values, found)
+}
+
+func (o orderly[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
+	if err := o.see(st, keys, o.asked); err != nil || o.order == nil {
+		return errors.Join(err, o.Map.DeleteOn(st, keys, deleted))
+	}
+	return o.Map.Sorted(o.order).DeleteOn(st, keys, deleted)
+}
+
+// insertPairs inserts pairs as columns, or returns frame.ErrPairs.
+func (o orderly[K, V]) insertPairs(st *device.Stream, pairs device.Slice[K]) error {
+	if !o.pairs() {
+		return frame.ErrPairs
+	}
+	if err := o.order.Wait(st); err != nil {
 		return err
 	}
-	return o.Map.InsertOrderedOn(st, keys, values)
-}
-
-func (o orderly[K, V]) FindOrderedOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], found device.Slice[bool]) error {
-	if err := o.see(st, keys, o.asked); err != nil {
+	d := st.Device()
+	mem, err := device.Wrap[K](d, pairs.Addr(), 2*pairs.Len())
+	if err != nil {
 		return err
 	}
-	return o.Map.FindOrderedOn(st, keys, values, found)
+	words, err := mem.Host(st)
+	if err != nil {
+		return err
+	}
+	keys, values := make([]K, pairs.Len()), make([]V, pairs.Len())
+	for i := range keys {
+		keys[i] = words[2*i]
+		any(values).([]K)[i] = words[2*i+1]
+	}
+	k, err := device.From(d, keys)
+	if err != nil {
+		return err
+	}
+	v, err := device.From(d, values)
+	if err != nil {
+		return err
+	}
+	o.order = &frame.Sorted{Regions: o.order.Regions, Largest: o.order.Largest, Chunks: o.order.Chunks}
+	return errors.Join(o.InsertOn(st, k, v), st.Sync(), k.Free(), v.Free())
 }
 
+// see checks that the rows of each chunk are of its regions; without chunks, that they are sorted by regions.
 func (o orderly[K, V]) see(st *device.Stream, keys device.Slice[K], rows *atomic.Int64) error {
+	if o.order == nil {
+		return nil
+	}
+	if err := o.order.Wait(st); err != nil {
+		return err
+	}
 	k, err := keys.Host(st)
 	if err != nil {
 		return err
 	}
-	region := func(key K) uint64 {
-		return kernel.Hash64(kernel.HashMurmur, uint64(key), o.Ordering(0).Seed) >> 32 * uint64(o.regions) >> 32
+	seed := o.Ordering(0, false).Seed
+	region := func(key K) int {
+		return int(kernel.Hash64(kernel.HashMurmur, uint64(key), seed) >> 32 * uint64(o.order.Regions) >> 32)
 	}
-	if !slices.IsSortedFunc(k, func(a, b K) int { return int(region(a)) - int(region(b)) }) {
-		return fmt.Errorf("%d rows are not in the order of %d regions", len(k), o.regions)
+	runs := 1
+	for i := range k[min(1, len(k)):] {
+		if region(k[i]) > region(k[i+1]) {
+			runs++
+		}
+	}
+	if len(o.order.Chunks) == 0 && runs > max(1, o.runs) {
+		return fmt.Errorf("%d rows come in %d runs of %d regions", len(k), runs, o.order.Regions)
+	}
+	from, at := int64(0), 0
+	for _, c := range o.order.Chunks {
+		for _, key := range k[at : at+int(c.Rows)] {
+			if r := int64(region(key)); r < from || r >= from+c.Regions {
+				return fmt.Errorf("a key of region %d in a chunk of %d from %d on", r, c.Regions, from)
+			}
+		}
+		from, at = from+c.Regions, at+int(c.Rows)
+	}
+	if len(o.order.Chunks) > 0 && (from != o.order.Regions || at != len(k)) {
+		return fmt.Errorf("chunks of %d rows of %d, and %d regions of %d", at, len(k), from, o.order.Regions)
 	}
 	rows.Add(int64(len(k)))
 	return nil
@@ -56,10 +148,14 @@ func (o orderly[K, V]) see(st *device.Stream, keys device.Slice[K], rows *atomic
 // inRegions inserts batches by way of regions, in which each key comes with a value of its own, and looks all up.
 func inRegions[K uint32 | uint64, V comparable](t *testing.T, devices []*device.Device, o shard.Options, sizes []int, keyOf func(i int) K, valueOf func(k K) V) {
 	t.Helper()
-	var rows, asked atomic.Int64
+	var rows, asked, turns atomic.Int64
+	var pairs func() bool
+	if _, equal := any(*new(V)).(K); equal && o.Regions%2 == 1 { // as they are, and as columns
+		pairs = func() bool { return turns.Add(1)%3 != 0 }
+	}
 	m, err := shard.NewMap(devices, o, func(d *device.Device, each table.Options) (table.Map[K, V], error) {
 		inner, err := warpcore.New[K, V](d, warpcore.Options{Options: each})
-		return orderly[K, V]{inner, o.Regions, &rows, &asked}, err
+		return orderly[K, V]{inner, nil, &rows, &asked, pairs, 0}, err
 	})
 	must(t, err)
 	defer func() { must(t, m.Close()) }()
@@ -78,7 +174,7 @@ func inRegions[K uint32 | uint64, V comparable](t *testing.T, devices []*device.
 		parts = append(parts, shard.Part[K, V]{Keys: on(t, devices[i], keys), Values: on(t, devices[i], values)})
 	}
 	must(t, m.InsertEach(parts))
-	if rows.Load() != int64(total) {
+	if pairs == nil && rows.Load() != int64(total) {
 		t.Errorf("%d rows of %d came in order", rows.Load(), total)
 	}
 	var keys []K
@@ -113,14 +209,14 @@ func inRegions[K uint32 | uint64, V comparable](t *testing.T, devices []*device.
 	if n, err := m.Delete(gone, deleted); err != nil || n != len(keys)/2 || slices.Contains(deleted[:misses], true) || slices.Contains(deleted[misses:], false) {
 		t.Errorf("%d of %d keys were deleted, %v", n, len(keys)/2, err)
 	}
-	if want := int64(len(keys) + len(absent)); asked.Load() != want {
-		t.Errorf("%d rows of %d were asked for in order", asked.Load(), want)
+	if want := int64(len(keys) + len(absent) + len(gone)); asked.Load() != want {
+		t.Errorf("%d rows of %d were looked up or deleted in order", asked.Load(), want)
 	}
 	if n, err := m.Len(); n != len(model)-len(keys)/2 || err != nil {
 		t.Errorf("%d pairs of %d, %v", n, len(model), err)
 	}
 	must(t, m.Insert(keys, values)) // as Go slices
-	if n, err := m.Len(); n != len(model) || err != nil || rows.Load() != int64(total+len(keys)) {
+	if n, err := m.Len(); n != len(model) || err != nil || pairs == nil && rows.Load() != int64(total+len(keys)) {
 		t.Errorf("%d pairs of %d, %v", n, len(model), err)
 	}
 	must(t, m.Check())

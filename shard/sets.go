@@ -32,16 +32,20 @@ func NewSet[K any, O Over](over O, o Options, newTable func(d *device.Device, o 
 // setTables are the tables of a set that are in this process, one a device, and the operations on them as jobs.
 type setTables[K any] []table.Set[K]
 
+func (t setTables[K]) ordering(insert bool) func(i, rows int) (frame.Ordering, bool) {
+	return func(i, rows int) (frame.Ordering, bool) { return orderingOf(t[i], rows, insert) }
+}
+
 func (t setTables[K]) putting() putting {
 	return putting{adds: true, absence: t.finding(), insert: func(why *error) job {
-		return job{flags: true, full: noting(why), run: t.inserting}
+		return job{flags: true, full: noting(why), ordering: t.ordering(true), run: t.inserting}
 	}}
 }
 
 func (t setTables[K]) inserting(i int, st *device.Stream, r received) error {
 	keys := device.View[K](r.keys, 0, r.n)
 	if r.when.Addr() == 0 {
-		return t[i].InsertOn(st, keys, flagsOf(r))
+		return sortedView(t[i], r.sorted).InsertOn(st, keys, flagsOf(r))
 	}
 	c, ok := t[i].(table.KeyChooser[K]) // rows that stay where they are
 	if !ok {
@@ -51,14 +55,14 @@ func (t setTables[K]) inserting(i int, st *device.Stream, r received) error {
 }
 
 func (t setTables[K]) finding() job {
-	return job{asks: true, flags: true, run: func(i int, st *device.Stream, r received) error {
-		return t[i].ContainsOn(st, device.View[K](r.keys, 0, r.n), flagsOf(r))
+	return job{asks: true, flags: true, ordering: t.ordering(false), run: func(i int, st *device.Stream, r received) error {
+		return sortedView(t[i], r.sorted).ContainsOn(st, device.View[K](r.keys, 0, r.n), flagsOf(r))
 	}}
 }
 
 func (t setTables[K]) deleting() job {
-	return job{asks: true, erases: true, flags: true, run: func(i int, st *device.Stream, r received) error {
-		return t[i].DeleteOn(st, device.View[K](r.keys, 0, r.n), flagsOf(r))
+	return job{asks: true, erases: true, flags: true, ordering: t.ordering(false), run: func(i int, st *device.Stream, r received) error {
+		return sortedView(t[i], r.sorted).DeleteOn(st, device.View[K](r.keys, 0, r.n), flagsOf(r))
 	}}
 }
 

@@ -88,9 +88,11 @@ type core struct {
 		all                              frame.Finder
 		partition                        frame.Partitioner
 		within                           frame.Within
+		chunks                           frame.ChunkSorter
 	}
 	regions frame.Regions
 	stretch stretches
+	sorted  sortedKernels
 
 	// Guarded by the frame's lock.
 	updates  frame.Operations[inserts]
@@ -103,7 +105,10 @@ type core struct {
 
 // handle is what users hold of a table. It names core instead of embedding it: each instance of a generic type is compiled with every
 // method that it embeds, in each package that uses it.
-type handle struct{ core *core }
+type handle struct {
+	core   *core
+	sorted *frame.Sorted // of a view: how the rows of its next batch come
+}
 
 // made is the table, or one whose operations are errors, if no constructor has made it.
 func (h *handle) made() *core { return frame.Or(h.core, unmade) }
@@ -228,9 +233,11 @@ func newCore(d *device.Device, w frame.Width, o Options, kind table.Kind) (*core
 
 // begin makes an empty table as the options say.
 func (c *core) begin() (err error) {
+	chosen := c.opts.FindGroup
 	if err := c.opts.complete(c.frame.Device.Info(), &c.cfg); err != nil {
 		return err
 	}
+	c.sorted.apart = chosen == 0 && c.opts.FindGroup > 1 && !c.multi()
 	c.frame.MaxBytes = c.opts.MaxBytes
 	c.regions = frame.RegionsFor(c.frame.Device.Info(), regionsFrom, regionRows)
 	c.stretch = stretchesFor(c.frame.Device.Info(), c.cfg)
@@ -285,6 +292,9 @@ func (c *core) compile() error {
 		return err
 	}
 	if k.within, err = frame.NewWithin[partitionParams](m); err != nil {
+		return err
+	}
+	if k.chunks, err = frame.NewChunkSorter[partitionParams](m); err != nil {
 		return err
 	}
 	k.insert.stretch, k.insertNew.stretch = &c.stretch.replacing, &c.stretch.adding
@@ -475,12 +485,21 @@ func (c *core) insertAs(st *device.Stream, k inserts, b frame.Rows, exact *exact
 	bounded := exact != nil && exact.bounded
 	if !c.foreign && !c.multi() && !bounded && c.filled+b.N <= c.limit() {
 		c.filled += b.N
-		return nil, nil, c.launchInsert(st, k, insertParams{Table: c.t, Limit: ^uint64(0)}, b)
+		if err = c.launchInsert(st, k, insertParams{Table: c.t, Limit: ^uint64(0)}, b); errors.Is(err, frame.ErrPairs) {
+			c.filled -= b.N
+		}
+		return nil, nil, err
+	}
+	if b.Sorted.IsPaired() {
+		return nil, nil, frame.ErrPairs
 	}
 	if !c.multi() && !bounded {
 		if err := device.Ahead(k.rows, c.kernel.rehash); err != nil {
 			return nil, nil, err
 		}
+	}
+	if err := b.Sorted.Wait(st); err != nil {
+		return nil, nil, err
 	}
 	if _, err := c.look(st); err != nil {
 		return nil, nil, err
@@ -689,12 +708,17 @@ func (c *core) launchInsert(st *device.Stream, k inserts, p insertParams, b fram
 		switch {
 		case b.Flags != 0 && k.stretch != &c.stretch.adding: // only these tell rows
 		case k.combine != device.Kernel[combineParams]{} && c.ordered(b):
-			if done, err = c.repeats(st, b); done && err == nil {
+			if err = b.Sorted.Wait(st); err == nil {
+				done, err = c.repeats(st, b)
+			}
+			if done && err == nil {
 				done, err = c.insertCombined(st, k, p, b)
 			}
 		case k.groups != device.Kernel[groupParams]{} && (c.cfg.bucket > 0 || p.Limit == ^uint64(0) && c.filled+b.N <= c.limit()):
-			taken, err = c.insertGroups(st, k, p, b, empty)
-		case k.stretch != nil && !c.multi() && !b.Ordered:
+			if err = b.Sorted.Wait(st); err == nil {
+				taken, err = c.insertGroups(st, k, p, b, empty)
+			}
+		case k.stretch != nil && !c.multi():
 			taken, err = c.insertStretches(st, k, p, b, empty)
 		}
 		if done = done || taken == b.N; taken > 0 && !done { // the others, as they are
@@ -707,6 +731,12 @@ func (c *core) launchInsert(st *device.Stream, k inserts, p insertParams, b fram
 		if done || err != nil {
 			return err
 		}
+	}
+	if b.Sorted.IsPaired() {
+		return frame.ErrPairs
+	}
+	if err := b.Sorted.Wait(st); err != nil {
+		return err
 	}
 	return c.kernel.partition.Place(&c.frame, st, c.placement(p.Rows.Refused != 0, func(g device.Grid, rows frame.Placing) error {
 		p.Rows = rows
@@ -1154,7 +1184,8 @@ func (c *core) erase(st *device.Stream, b frame.Rows) error {
 func (c *core) search(st *device.Stream, k device.Kernel[findParams], b frame.Rows) error {
 	p := findParams{Table: c.t, Keys: b.Keys, Values: b.Values, Found: b.Flags, N: uint64(b.N), When: b.When}
 	grid := c.grid(b.N)
-	if b.Ordered { // blocks go through the regions in order
+	if b.Sorted != nil { // blocks go through the regions in order
+		k = c.sorted.of(c, k)
 		p.Span = uint64(c.regions.Span)
 		grid = frame.Spanned(b.N, c.regions.Span)
 	}

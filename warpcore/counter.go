@@ -50,7 +50,7 @@ func NewCounter[K any, C uint32 | uint64](d *device.Device, o CounterOptions) (*
 			err = errors.Join(err, c.frame.Close())
 		}
 	}
-	return frame.Made(&Counter[K, C]{handle: handle{c}, header: header, saturate: o.Saturate}, err)
+	return frame.Made(&Counter[K, C]{handle: handle{core: c}, header: header, saturate: o.Saturate}, err)
 }
 
 // counting takes a batch in, and notes counts that are too large.

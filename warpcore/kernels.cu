@@ -214,7 +214,7 @@ WARPMAP_KERNEL(erase, findParams) {
         bool removed = hit.found && Access<C>::remove(hit.slots, hit.index, hit.word, hit.stored);
         erased += removed;
         if (p.found) at<u8>(p.found)[i] = removed;
-    });
+    }, 0, NoVisit{}, nullptr, 1, p.span);
     count_into(&counters(p.table)->erased, erased);
 }
 #endif

@@ -149,7 +149,7 @@ func (x mixer) run(t testing.TB, name string, group int, seed uint64) (ops []mix
 	must(t, err)
 	must(t, k.Launch(nil, device.Grid{Blocks: 1, Threads: mixedThreads}, &mixedParams{Table: c.t, Clock: clock.Addr(), Ops: onDevice.Addr(), Each: uint64(each)}))
 	must(t, onDevice.Read(nil, ops))
-	return ops, (&handle{c}).Check()
+	return ops, (&handle{core: c}).Check()
 }
 
 // crowd puts n other keys into the table, so that chains are long.

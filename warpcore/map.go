@@ -27,7 +27,7 @@ const family table.Family = "warpcore"
 // filling the memory. The first call of a method on a machine compiles its kernels.
 func New[K, V any](d *device.Device, o Options) (*Map[K, V], error) {
 	c, err := newCore(d, frame.WidthsOf[K, V](), o, table.KindMap)
-	return frame.Made(&Map[K, V]{handle{c}}, err)
+	return frame.Made(&Map[K, V]{handle{core: c}}, err)
 }
 
 // Insert puts pairs in, and replaces the values of keys that are there: see table.Map. For each pair, at low load, it
@@ -38,7 +38,7 @@ func (m *Map[K, V]) Insert(keys []K, values []V) error {
 
 // InsertOn does what Insert does, with slices on the device: see table.Map.
 func (m *Map[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
-	return frame.InsertOn(&m.made().frame, st, keys, values, device.Slice[bool]{}, m.made().insertion(m.made().kernel.insert))
+	return frame.InsertOn(&m.made().frame, st, keys, values, device.Slice[bool]{}, m.insertion(m.made().kernel.insert))
 }
 
 // InsertNew puts in the pairs whose keys are absent: see table.Map. Its cost is that of Insert. But the pairs go in as
@@ -50,7 +50,7 @@ func (m *Map[K, V]) InsertNew(keys []K, values []V, added []bool) (int, error) {
 // InsertNewOn does what InsertNew does, with slices on the device: see table.Map. Without added, a large batch is first
 // brought in the order of the table's regions, as in InsertOn.
 func (m *Map[K, V]) InsertNewOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], added device.Slice[bool]) error {
-	return frame.InsertOn(&m.made().frame, st, keys, values, added, m.made().insertion(m.made().kernel.insertNew))
+	return frame.InsertOn(&m.made().frame, st, keys, values, added, m.insertion(m.made().kernel.insertNew))
 }
 
 // Find looks keys up: see table.Map. For each key it reads one window at low load, and at a load factor of 0.9 it reads
@@ -61,7 +61,7 @@ func (m *Map[K, V]) Find(keys []K, values []V, found []bool) error {
 
 // FindOn does what Find does, with slices on the device: see table.Map.
 func (m *Map[K, V]) FindOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], found device.Slice[bool]) error {
-	return frame.FindOn(&m.made().frame, st, keys, values, found, m.made().find)
+	return frame.FindOn(&m.made().frame, st, keys, values, found, m.finding())
 }
 
 // Contains tells for each key whether it is in: see table.Map.
@@ -79,7 +79,7 @@ func (m *Map[K, V]) Delete(keys []K, deleted []bool) (int, error) {
 
 // DeleteOn does what Delete does, with slices on the device: see table.Map.
 func (m *Map[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
-	return frame.DeleteOn(&m.made().frame, st, keys, deleted, m.made().erase)
+	return frame.DeleteOn(&m.made().frame, st, keys, deleted, m.erasing())
 }
 
 // All exports every pair, in no order.

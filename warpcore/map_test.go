@@ -259,7 +259,7 @@ func tryWith[K, V any](d *device.Device, o Options) func() error {
 		for _, kind := range []table.Kind{table.KindMap, table.KindMultiMap} {
 			c, wrong := newCore(d, frame.WidthsOf[K, V](), o, kind)
 			if wrong == nil {
-				wrong = (&handle{c}).Close()
+				wrong = (&handle{core: c}).Close()
 			}
 			err = errors.Join(err, wrong)
 		}

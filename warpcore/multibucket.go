@@ -53,7 +53,7 @@ var (
 // of kernels that must be compiled, as in New. Cost: as in New.
 func NewMultiBucket[K, V any](d *device.Device, o MultiBucketOptions) (*MultiBucket[K, V], error) {
 	c, err := newBuckets(d, frame.WidthsOf[K, V](), o)
-	return frame.Made(&MultiBucket[K, V]{MultiMap[K, V]{handle{c}}}, err)
+	return frame.Made(&MultiBucket[K, V]{MultiMap[K, V]{handle{core: c}}}, err)
 }
 
 func newBuckets(d *device.Device, w frame.Width, o MultiBucketOptions) (*core, error) {

@@ -25,7 +25,7 @@ func _[K, V any](m *MultiMap[K, V]) table.OuterFinder[K, V] { return m }
 // NewMultiMap makes an empty multimap on the device: see New.
 func NewMultiMap[K, V any](d *device.Device, o Options) (*MultiMap[K, V], error) {
 	c, err := newCore(d, frame.WidthsOf[K, V](), o, table.KindMultiMap)
-	return frame.Made(&MultiMap[K, V]{handle{c}}, err)
+	return frame.Made(&MultiMap[K, V]{handle{core: c}}, err)
 }
 
 // Insert adds n pairs, even if the table or the batch holds equal ones. The table grows if it must. If it may not,
@@ -37,7 +37,7 @@ func (m *MultiMap[K, V]) Insert(keys []K, values []V) error {
 // InsertOn does what Insert does, with slices on the device. It waits for the stream, to know that every pair found its
 // slot.
 func (m *MultiMap[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
-	return frame.InsertOn(&m.made().frame, st, keys, values, device.Slice[bool]{}, m.made().insertion(m.made().kernel.insertMulti))
+	return frame.InsertOn(&m.made().frame, st, keys, values, device.Slice[bool]{}, m.insertion(m.made().kernel.insertMulti))
 }
 
 // Contains tells for each key whether it has a value.
@@ -47,7 +47,7 @@ func (m *MultiMap[K, V]) Contains(keys []K, found []bool) error {
 
 // ContainsOn does what Contains does, with slices on the device.
 func (m *MultiMap[K, V]) ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error {
-	return frame.FindOn(&m.made().frame, st, keys, device.Slice[V]{}, found, m.made().find)
+	return frame.FindOn(&m.made().frame, st, keys, device.Slice[V]{}, found, m.finding())
 }
 
 // Count writes how many values each key has, or 2³²-1 if there are more.
@@ -132,7 +132,7 @@ func (m *MultiMap[K, V]) Delete(keys []K, deleted []bool) (int, error) {
 
 // DeleteOn does what Delete does, with slices on the device. It may wait for the stream, as CountOn does.
 func (m *MultiMap[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
-	return frame.DeleteOn(&m.made().frame, st, keys, deleted, m.made().erase)
+	return frame.DeleteOn(&m.made().frame, st, keys, deleted, m.erasing())
 }
 
 // Keys exports each key once, in no order.

@@ -1,43 +1,109 @@
 package warpcore
 
 import (
+	"errors"
+	"math"
+
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/table"
 )
 
-func _[K, V any](m *Map[K, V]) table.Orderer[K, V] { return m }
+// A view is the same table for one batch of device slices, whose rows are sorted: see frame.Sorted. Views are for code
+// that splits rows among tables, such as package shard.
 
-// Ordering tells how the table would bring a batch of n rows in order: see table.Orderer. Tables whose hash function is
-// not Murmur's do that themselves.
-func (m *Map[K, V]) Ordering(n int) (o table.Ordering) {
-	if m.core == nil || m.core.cfg.hash != kernel.HashMurmur {
+// Sorted returns a view of the map. Its InsertOn, InsertNewOn, FindOn and DeleteOn take a sorted batch.
+func (m *Map[K, V]) Sorted(o *frame.Sorted) table.Map[K, V] { return &Map[K, V]{m.view(o)} }
+
+// Sorted returns a view of the set. Its InsertOn, ContainsOn and DeleteOn take a sorted batch.
+func (s *Set[K]) Sorted(o *frame.Sorted) table.Set[K] { return &Set[K]{s.view(o)} }
+
+// Sorted returns a view of the multimap. Its InsertOn takes a sorted batch.
+func (m *MultiMap[K, V]) Sorted(o *frame.Sorted) table.MultiMap[K, V] {
+	return &MultiMap[K, V]{m.view(o)}
+}
+
+func (h *handle) view(o *frame.Sorted) handle { return handle{core: h.core, sorted: o} }
+
+// insertion returns what takes batches in, which are sorted if it is called of a view.
+func (h *handle) insertion(k inserts) frame.Insertion { return h.made().insertion(k).Sorted(h.sorted) }
+
+// finding returns the look-up of a batch, and erasing its deletion.
+func (h *handle) finding() func(st *device.Stream, b frame.Rows) error {
+	return h.sorted.Of(h.made().find)
+}
+
+func (h *handle) erasing() func(st *device.Stream, b frame.Rows) error {
+	return h.sorted.Of(h.made().erase)
+}
+
+// sortedKernels look keys of sorted batches up, and delete them, with one lane a key. Rows in random order wait for
+// memory, where lanes that share a window have more of it on its way. Sorted rows find their windows in the L2 cache, and
+// are bound by instructions: on two H200s, 250 million look-ups on each take 6.4 ms so, and 6.8 ms with four lanes a key.
+type sortedKernels struct {
+	apart       bool // they differ from those for rows in any order
+	late        frame.Late
+	find, erase device.Kernel[findParams]
+}
+
+// of returns the kernel for sorted rows that does what k does, or k.
+func (s *sortedKernels) of(c *core, k device.Kernel[findParams]) device.Kernel[findParams] {
+	if !s.apart || !s.late.Load(c.frame.Device, func() *device.Program {
+		return defining("WARPCORE_FIND_GROUP", 1, c.bulkProgram())
+	}, func(m *device.Module) error {
+		return errors.Join(device.Bind(m, "find", &s.find), device.Bind(m, "erase", &s.erase))
+	}) {
+		return k
+	}
+	switch k {
+	case c.kernel.find:
+		return s.find
+	case c.kernel.erase:
+		return s.erase
+	}
+	return k
+}
+
+// Ordering returns how the table wants a batch of n rows sorted: to insert them, or to look them up or delete them. Tables
+// whose hash function is not Murmur's have no order.
+func (h *handle) Ordering(n int, insert bool) (o frame.Ordering) {
+	if h.core == nil || h.core.cfg.hash != kernel.HashMurmur {
 		return o
 	}
-	m.made().frame.Guard(func() {
-		o = table.Ordering{Regions: int(m.made().regions.Count(int64(n), int64(m.made().mem.Len()))), Seed: m.made().t.Seed}
+	c := h.core
+	c.frame.Guard(func() {
+		o.Seed = c.t.Seed
+		if insert {
+			o.Regions = c.insertRegions(int64(n))
+			o.Paired = o.Regions > 0 && c.cfg.keyBytes == c.cfg.valueBytes && !c.foreign && !c.multi() &&
+				c.filled+int64(float64(n)+pairsSpread*math.Sqrt(float64(n))) <= c.limit()
+		}
+		if o.Regions == 0 {
+			o.Regions = int(c.regions.Count(int64(n), int64(c.mem.Len())))
+		}
 	})
 	return o
 }
 
-// FindOrderedOn does what FindOn does, for rows that are already in the order of regions: see table.Orderer.
-func (m *Map[K, V]) FindOrderedOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], found device.Slice[bool]) error {
-	return frame.FindOn(&m.made().frame, st, keys, values, found, m.made().findOrdered)
-}
+// pairsSpread: rows come as pairs if there is room for that many standard deviations more, because the shares of tables
+// differ by chance.
+const pairsSpread = 4
 
-func (c *core) findOrdered(st *device.Stream, b frame.Rows) error {
-	b.Ordered = true
-	return c.find(st, b)
-}
+// stretchesOfRegion is how many stretches a region has, on average, by which others sort what is inserted.
+const stretchesOfRegion = 448
 
-// InsertOrderedOn does what InsertOn does, for rows that are already in the order of regions: see table.Orderer.
-func (m *Map[K, V]) InsertOrderedOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
-	x := m.made().insertion(m.made().kernel.insert)
-	put := x.Put
-	x.Put = func(st *device.Stream, b frame.Rows) (refused []int, why, err error) {
-		b.Ordered = true
-		return put(st, b)
+// insertRegions returns by how many regions others sort n rows that go in stretch by stretch; 0 if they do not.
+func (c *core) insertRegions(n int64) int {
+	if n < c.stretch.rule.MinRows {
+		return 0
 	}
-	return frame.InsertOn(&m.made().frame, st, keys, values, device.Slice[bool]{}, x)
+	grid, _, ok := c.stretchGrid(false)
+	if !ok {
+		return 0
+	}
+	if _, ok := c.stretch.rule.Fine(c.regions, n, c.capacity(), grid.Blocks, n); !ok {
+		return 0
+	}
+	return max(2, int(grid.Blocks/stretchesOfRegion))
 }

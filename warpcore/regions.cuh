@@ -13,8 +13,8 @@ struct StretchOf {
     u32 windows, parts;
     __device__ __forceinline__ StretchOf(const partitionParams& p)
         : seed(p.table.seed), inverse(p.inverse), windows((u32)p.table.main.windows), parts((u32)p.rows.parts) {}
-    __device__ __forceinline__ u32 operator()(key k) const {
-        u64 hash = hash64<C::HASH>(C::alias(k, C::marks(k)), seed);
+    __device__ __forceinline__ u32 operator()(key k) const { return of(hash64<C::HASH>(C::alias(k, C::marks(k)), seed)); }
+    __device__ __forceinline__ u32 of(u64 hash) const {
         if (!inverse) return (u32)((hash >> 32) * parts >> 32);
         u32 window = (u32)(((hash >> 32) * windows + ((hash & 0xffffffff) * windows >> 32)) >> 32);
         return (u32)(window / WARPCORE_NEIGHBOURHOOD * inverse >> WARPCORE_INVERSE_BITS);
@@ -23,3 +23,4 @@ struct StretchOf {
 __device__ __forceinline__ StretchOf stretch_of(const partitionParams& p) { return StretchOf(p); }
 WARPMAP_PARTITION(partitionParams, key, value, u32, stretch_of)
 WARPMAP_PARTITION_WITHIN(partitionParams, key, value, stretch_of)
+WARPMAP_PARTITION_CHUNKS(partitionParams, key, value, stretch_of)

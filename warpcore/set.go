@@ -24,7 +24,7 @@ func NewSet[K any](d *device.Device, o Options) (*Set[K], error) {
 	w := frame.Width{}
 	w.Key, w.Err = frame.WidthOf[K]("key", 4, 8, 16)
 	c, err := newCore(d, w, o, table.KindSet)
-	return frame.Made(&Set[K]{handle{c}}, err)
+	return frame.Made(&Set[K]{handle{core: c}}, err)
 }
 
 // Insert puts in the keys that are absent: see table.Set. For each key, at low load, it reads one window and writes one
@@ -37,7 +37,7 @@ func (s *Set[K]) Insert(keys []K, added []bool) (int, error) {
 // InsertOn does what Insert does, with slices on the device: see table.Set. Without added, a large batch is first
 // brought in the order of the table's regions: see "Large batches" in the package's comment.
 func (s *Set[K]) InsertOn(st *device.Stream, keys device.Slice[K], added device.Slice[bool]) error {
-	return frame.InsertOn(&s.made().frame, st, keys, frame.NoValues(), added, s.made().insertion(s.made().kernel.insertNew))
+	return frame.InsertOn(&s.made().frame, st, keys, frame.NoValues(), added, s.insertion(s.made().kernel.insertNew))
 }
 
 // Contains tells for each key whether it is in. At low load, it reads one window for each key.
@@ -47,7 +47,7 @@ func (s *Set[K]) Contains(keys []K, found []bool) error {
 
 // ContainsOn does what Contains does, with slices on the device.
 func (s *Set[K]) ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error {
-	return frame.FindOn(&s.made().frame, st, keys, device.Slice[byte]{}, found, s.made().find)
+	return frame.FindOn(&s.made().frame, st, keys, device.Slice[byte]{}, found, s.finding())
 }
 
 // Delete removes keys: see table.Set. Their slots become tombstones, which later inserts use again.
@@ -57,7 +57,7 @@ func (s *Set[K]) Delete(keys []K, deleted []bool) (int, error) {
 
 // DeleteOn does what Delete does, with slices on the device.
 func (s *Set[K]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
-	return frame.DeleteOn(&s.made().frame, st, keys, deleted, s.made().erase)
+	return frame.DeleteOn(&s.made().frame, st, keys, deleted, s.erasing())
 }
 
 // All exports every key, in no order.

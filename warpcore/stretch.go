@@ -56,9 +56,13 @@ func (c *core) insertStretches(st *device.Stream, k inserts, p insertParams, b f
 	if !ok {
 		return 0, nil
 	}
+	rows := min(b.N, fine.Regions.PieceRows)
+	if b.Sorted != nil { // in one piece
+		rows = b.N
+	}
 	kernel, bytes := *k.stretch, int64(4)
 	if tells {
-		kernel, bytes = c.stretch.telling, bytes+min(b.N, fine.Regions.PieceRows)/32*4+4
+		kernel, bytes = c.stretch.telling, bytes+rows/32*4+4
 	}
 	lease, err := c.frame.Scratch(bytes)
 	defer lease.Done()
@@ -115,10 +119,17 @@ func (c *core) inStretchOrder(st *device.Stream, b frame.Rows, windows int64, fi
 	x.Regions = &fine.Regions
 	x.Params = func(rows frame.Partition) any {
 		n := uint64(windows / neighbourhood)
-		if rows.Within == 0 {
+		if rows.Within == 0 && rows.Regions == 0 {
 			n *= uint64(fine.Within)
 		}
 		return &partitionParams{Table: c.t, Rows: rows, Inverse: (1<<inverseBits-1)/n + 1}
+	}
+	if b.Sorted != nil {
+		done, err := c.kernel.partition.ByChunks(&c.frame, st, c.kernel.chunks, x, b, fine.Large*fine.Within, insert)
+		if done {
+			taken = b.N
+		}
+		return taken, err
 	}
 	return c.kernel.partition.InFineOrder(&c.frame, st, c.kernel.within, x, b, fine.Large, fine.Within, insert)
 }

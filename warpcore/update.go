@@ -75,11 +75,11 @@ func (c *core) updateProgram(header device.File) *device.Program {
 	return defining("WARPCORE_COMBINES", true, c.program("update", updateCU, header))
 }
 
-// defining makes a program with one of the switches so.
-func defining(name string, on bool, p *device.Program) *device.Program {
+// defining returns a program with another value of one of its defines.
+func defining(name string, value any, p *device.Program) *device.Program {
 	for i := range p.Defines {
 		if p.Defines[i].Name == name {
-			p.Defines[i].Value = on
+			p.Defines[i].Value = value
 		}
 	}
 	return p

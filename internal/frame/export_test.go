@@ -2,8 +2,6 @@ package frame
 
 import "github.com/warpmap/warpmap/device"
 
-const PairedIn, PairedOut = pairedIn, pairedOut
-
 // Marks counts what later operations wait for.
 func (o *Order) Marks() (writes, reads int) {
 	if o.write.ev != nil {

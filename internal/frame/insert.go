@@ -259,9 +259,9 @@ type Rows struct {
 	Keys, Values uint64
 	Flags        uint64 // bytes: added, found or deleted
 	N            int64
-	Out          uint64 // values, of FindOrInsert
-	When         uint64 // bytes: only those rows are done whose byte is not 0; see Chooser
-	Ordered      bool   // they are in the order of the table's regions: see Orderer
+	Out          uint64  // values, of FindOrInsert
+	When         uint64  // bytes: only those rows are done whose byte is not 0; see Chooser
+	Sorted       *Sorted // of rows that are sorted by regions; nil of others
 }
 
 // Part gives the rows of a part.
@@ -272,7 +272,11 @@ func (b Rows) Part(p Part, keyBytes, valueBytes int) Rows {
 		}
 		return column + p.First*uint64(bytes)
 	}
-	return Rows{at(b.Keys, keyBytes), at(b.Values, valueBytes), at(b.Flags, 1), int64(p.N), at(b.Out, valueBytes), at(b.When, 1), b.Ordered}
+	part := Rows{Keys: at(b.Keys, keyBytes), Values: at(b.Values, valueBytes), Flags: at(b.Flags, 1), N: int64(p.N), Out: at(b.Out, valueBytes), When: at(b.When, 1), Sorted: b.Sorted}
+	if b.Sorted != nil && part.N < b.N {
+		part.Sorted = &Sorted{Regions: b.Sorted.Regions}
+	}
+	return part
 }
 
 // InPieces calls do with no more than so many rows at a time, because kernels number the rows of a launch with 32 bits.

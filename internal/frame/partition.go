@@ -25,12 +25,17 @@ type Partition struct {
 	Cursors        uint64 // u64, one a part: its rows; then where it begins; then where its next row goes
 	Starts         uint64 // u64, Parts+1: where each part begins in the output, and N
 	From           uint64 // the part that has number 0 here: a kernel that takes rows of a range of parts leaves out those before it, and from From+Parts on
-	Paired         uint64 // pairedIn: the rows that come are pairs (kernel/pairs.cuh), at Keys; pairedOut: those that go, at OutKeys
+	Paired         uint64 // PairedIn: the rows that come are pairs (kernel/pairs.cuh), at Keys; PairedOut: those that go, at OutKeys
+	// Of a chunk of rows (see ChunkSorter): the number of regions of the whole batch, the first region of the chunk, and the
+	// one after its last.
+	Regions, FromRegion, ToRegion uint64
+	Counts                        uint64 // u64, one a part: its rows in the chunk; they begin as 0
 }
 
+// Bits of Partition.Paired.
 const (
-	pairedIn = 1 << iota
-	pairedOut
+	PairedIn = 1 << iota
+	PairedOut
 )
 
 // MaxParts is the most parts whose order rows are brought in at once, because so many counters fit a block's shared
@@ -39,7 +44,9 @@ const MaxParts = 1024
 
 const (
 	partitionThreads   = 512     // of a block on a GPU: so that one brings its tile in order while another reads or writes
-	countThreads       = 1024    // of a block that counts, on a GPU
+	countThreads       = 1024    // of a block that counts rows of many parts, on a GPU
+	pairThreads        = 256     // of a block that counts rows of few parts, which may be pairs, on a GPU
+	pairResident       = 1280    // threads of a multiprocessor that count these
 	partitionTileBytes = 1 << 15 // of shared memory, at most: one column of the rows that a block brings in order at once
 	partitionEach      = 8       // of these rows, a thread's, at most: more make longer streams, and take more registers
 	partitionRows      = 1 << 10 // of these rows, at least
@@ -54,6 +61,7 @@ func PartitionDefines() []device.Define {
 		{Name: "WARPMAP_PARTITION_EACH", Value: partitionEach},
 		{Name: "WARPMAP_PARTITION_THREADS", Value: partitionThreads},
 		{Name: "WARPMAP_PARTITION_COUNT_THREADS", Value: countThreads},
+		{Name: "WARPMAP_PARTITION_PAIR_THREADS", Value: pairThreads},
 	}
 }
 
@@ -135,6 +143,23 @@ func NewGrouper[P any](m *device.Module) (g Grouper, err error) {
 	err = errors.Join(err, bind(m, params, named{"partition_group", &g.group}))
 	return g, err
 }
+
+// ChunkSorter launches the kernels that sort rows which come in chunks by small parts: see Sorted.
+type ChunkSorter struct{ count, scan, scatter device.AnyKernel }
+
+// NewChunkSorter finds the kernels of WARPMAP_PARTITION_CHUNKS, which take a P, in a module.
+func NewChunkSorter[P any](m *device.Module) (c ChunkSorter, err error) {
+	err = bind(m, reflect.TypeFor[P](), named{"partition_chunk_count", &c.count}, named{"partition_chunk_scan", &c.scan},
+		named{"partition_chunk_scatter", &c.scatter})
+	return c, err
+}
+
+// Ahead begins to compile the kernels: see device.AnyKernel.Ahead.
+func (c ChunkSorter) Ahead() error { return device.Ahead(c.count, c.scan, c.scatter) }
+
+// chunkWords is the number of counters that n chunks of rows take: cursors, starts and counts. The counts of each chunk
+// begin one further on than those of the chunk before, so that a part that two chunks have is counted in two places.
+func chunkWords(parts int64, n int) int64 { return 3*parts + 1 + int64(n) }
 
 // PartitionWords is the number of counters that Run needs.
 func PartitionWords(parts int) int { return 2*parts + 1 }
@@ -232,5 +257,8 @@ func (k Partitioner) scatterOnly(st *device.Stream, scatter device.AnyKernel, co
 func (k Partitioner) grid(rows Partition, kernel device.AnyKernel) device.Grid {
 	blocks, threads := max(1, int64((rows.N+partitionRows-1)/partitionRows)), kernel.Threads()
 	resident := int64(partitionResident / threads * k.d.Info().Multiprocessors)
+	if threads == pairThreads {
+		resident = int64(pairResident / threads * k.d.Info().Multiprocessors)
+	}
 	return device.Grid{Blocks: min(blocks, resident), Threads: threads}
 }

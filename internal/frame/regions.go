@@ -84,7 +84,7 @@ type Placement struct {
 // Place queues an insert of rows. Where that is faster, it first brings them in the order of the table's regions, but
 // not if each position is told what became of it, or if some are left out. It does not wait. The caller is in Writing.
 func (k Partitioner) Place(f *Frame, st *device.Stream, x Placement, p Placing, b Rows) error {
-	if b.Ordered {
+	if b.Sorted != nil {
 		return x.Launch(Spanned(b.N, x.Regions.Span), p.Of(Ordered{Rows: b, Span: x.Regions.Span}))
 	}
 	if regions := x.Regions.Count(b.N, x.Bytes); regions > 0 && b.Flags == 0 && b.Out == 0 && b.When == 0 && p.Attempt == 0 {
@@ -215,7 +215,7 @@ func (k Partitioner) InFineOrder(f *Frame, st *device.Stream, w Within, x Placem
 		}
 		o := Ordered{Rows: Rows{Keys: at[2], Values: at[3], N: part.N}}
 		if x.paired(part) {
-			first.Paired, second.Paired, o.Paired = pairedOut, pairedIn|pairedOut, pairedIn
+			first.Paired, second.Paired, o.Paired = PairedOut, PairedIn|PairedOut, PairedIn
 		}
 		if x.Positions {
 			first.OutPositions, second.Positions, second.OutPositions = at[4], at[4], at[5]
@@ -469,12 +469,12 @@ func (k Partitioner) InSmallParts(f *Frame, st *device.Stream, w Within, x Place
 				r.Values = r.OutValues
 			}
 			if x.paired(part) {
-				r.Paired = pairedIn
+				r.Paired = PairedIn
 			}
 		}
 		to(0)
 		if x.paired(part) {
-			r.Paired = pairedOut
+			r.Paired = PairedOut
 		}
 		counters := large
 		if inTwo == 0 {
@@ -487,7 +487,7 @@ func (k Partitioner) InSmallParts(f *Frame, st *device.Stream, w Within, x Place
 			to(1)
 			r.Parts, r.Within, counters = uint64(n*n), uint64(n), small
 			if x.paired(part) {
-				r.Paired |= pairedOut
+				r.Paired |= PairedOut
 			}
 			_, err = k.inTwoPasses(st, w, large, small, first, r, x.Params, nil)
 			from()

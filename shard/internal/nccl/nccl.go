@@ -99,14 +99,16 @@ func Open() (*NCCL, error) {
 		return n, nil
 	}
 	keepNVLSOff()
+	preset("NCCL_LEGACY_CUDA_REGISTER", "1") // Register takes memory of cuMemAlloc
 	lib, err := dl.OpenGlobal(path)
 	if err != nil {
 		return nil, fmt.Errorf("no NCCL: %w: install it (Debian: libnccl2; Python: pip install nvidia-nccl-cu12), or name the library in %s", err, Env)
 	}
 	n := &NCCL{fn: map[string]uintptr{}}
 	for _, name := range []string{"ncclGetVersion", "ncclGetErrorString", "ncclGetUniqueId", "ncclCommInitRankConfig", "ncclCommInitRankScalable", "ncclCommAbort",
-		"ncclCommDestroy", "ncclCommFinalize", "ncclCommGetAsyncError", "ncclGroupStart", "ncclGroupEnd", "ncclSend", "ncclRecv"} {
-		if n.fn[name], err = dl.Sym(lib, name); err != nil && name != "ncclCommInitRankScalable" {
+		"ncclCommDestroy", "ncclCommFinalize", "ncclCommGetAsyncError", "ncclGroupStart", "ncclGroupEnd", "ncclSend", "ncclRecv",
+		"ncclCommRegister", "ncclCommDeregister"} {
+		if n.fn[name], err = dl.Sym(lib, name); err != nil && !newer[name] {
 			return nil, fmt.Errorf("%s is no NCCL, or too old a one: %w", path, err)
 		}
 	}
@@ -121,15 +123,22 @@ func Open() (*NCCL, error) {
 	return n, nil
 }
 
+// newer are functions that old libraries lack.
+var newer = map[string]bool{"ncclCommInitRankScalable": true, "ncclCommRegister": true, "ncclCommDeregister": true}
+
 // keepNVLSOff leaves NVLink multicast off, unless the environment says otherwise: NCCL reads C's environment, which Go's Setenv does not change.
 func keepNVLSOff() {
-	const name = "NCCL_NVLS_ENABLE"
+	preset("NCCL_NVLS_ENABLE", "0")
+}
+
+// preset sets a variable of C's environment, unless the environment has it.
+func preset(name, value string) {
 	if _, set := os.LookupEnv(name); set {
 		return
 	}
 	if setenv, err := dl.Sym(0, "setenv"); err == nil {
-		key, off := []byte(name+"\x00"), []byte("0\x00")
-		dl.Call(setenv, uintptr(unsafe.Pointer(&key[0])), uintptr(unsafe.Pointer(&off[0])), 0)
+		key, to := []byte(name+"\x00"), []byte(value+"\x00")
+		dl.Call(setenv, uintptr(unsafe.Pointer(&key[0])), uintptr(unsafe.Pointer(&to[0])), 0)
 	}
 }
 
@@ -246,7 +255,10 @@ func (c *Comm) Wait(give <-chan struct{}) (err error) {
 			c.Abort()
 		}
 	}()
-	for pause := time.Microsecond; ; pause = min(2*pause, 5*time.Millisecond) {
+	for from, pause := time.Now(), time.Microsecond; ; pause = min(2*pause, 5*time.Millisecond) {
+		if time.Since(from) < soon { // an exchange is under way after some 100 µs
+			pause = time.Microsecond
+		}
 		code := inProgress
 		err := c.with(func(h uintptr) error {
 			return call(c.n, "ncclCommGetAsyncError", h, uintptr(unsafe.Pointer(&code)))
@@ -266,6 +278,33 @@ func (c *Comm) Wait(give <-chan struct{}) (err error) {
 		}
 	}
 }
+
+// Register has NCCL send from device memory and receive into it without copies of its own, if it can. The result undoes
+// that: it must be called before the memory is freed. It does nothing if NCCL cannot register memory, or after Abort.
+func (c *Comm) Register(addr uint64, bytes int) (undo func()) {
+	if c.n.fn["ncclCommRegister"] == 0 || c.n.fn["ncclCommDeregister"] == 0 || bytes == 0 {
+		return func() {}
+	}
+	var handle uintptr
+	c.with(func(h uintptr) error {
+		optional(c.n, "ncclCommRegister", h, uintptr(addr), uintptr(bytes), uintptr(unsafe.Pointer(&handle)))
+		return nil
+	})
+	if handle == 0 {
+		return func() {}
+	}
+	return func() {
+		c.with(func(h uintptr) error { optional(c.n, "ncclCommDeregister", h, handle); return nil })
+	}
+}
+
+// optional calls a function whose failure changes nothing: tests order none.
+//
+//go:uintptrescapes
+func optional(n *NCCL, name string, args ...uintptr) { dl.Call(n.fn[name], args...) }
+
+// soon is how long Wait asks again and again with hardly a pause.
+const soon = 3 * time.Millisecond
 
 // Piece is a run of bytes that goes to a member or comes from it.
 type Piece struct {
