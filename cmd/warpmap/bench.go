@@ -46,9 +46,11 @@ look-up may give any value that came with its key.
   cache     a full cache of --policy and a quarter of the pairs: inserts that each send a pair out, also told which
             (told), and over what is there (overwrite); look-ups of what is in, also quiet ones, and of absent keys
 
---devices measures one map over several devices, each of which brings n pairs and as many look-ups: rates are those of
-all together, by the wall clock. With --mode independent each device has a table of its own. --devices joined measures a
-map over the processes of a job, with a GPU each, through NCCL: see warpmap launch.`
+--devices measures one table over several devices, with n rows and n look-ups on each. Rates are those of all devices
+together, by the wall clock. --kind is map, set, counter or multimap. Keys have 4 or 8 bytes, and values as many. Keys
+of a counter or multimap, and those of --update, are drawn from --distinct (default a tenth of all rows). With --mode
+independent each device has a table of its own. --devices joined measures a table over the processes of a job, each
+with one GPU, through NCCL: see warpmap launch.`
 
 const benchExample = `  warpmap bench --table warpcore --n 100000000 --queries 200000000 --load 0.533,0.8,0.9
   warpmap bench --table warpcore --n 10000000 --keys zipf:0.99 --key-bytes 8 --value-bytes 8 --json
@@ -64,6 +66,7 @@ const benchExample = `  warpmap bench --table warpcore --n 100000000 --queries 2
   warpmap bench --table warpcore --kind filter --n 100000000 --bytes 100MB
   warpmap bench --kind cache --n 100000000 --policy lfu --key-bytes 8 --value-bytes 64
   warpmap bench --devices all --n 250000000 --load 0.8
+  warpmap bench --devices all --n 250000000 --load 0.8 --kind counter --distinct 50000000
   warpmap bench limits --bytes 1500000000
   warpmap bench fig gph/9 --n 10000000 --out plots`
 
@@ -94,7 +97,7 @@ func (b *benchFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	if b.over.list != "" {
-		return b.over.bench(cmd, b.family, b.o, b.keep)
+		return b.over.bench(cmd, b)
 	}
 	for _, flag := range []string{"regions", "piece"} {
 		if cmd.Flags().Changed(flag) {

@@ -115,16 +115,19 @@ func standInNCCL(t *testing.T) {
 	t.Setenv("WARPMAP_LIBNCCL", lib)
 }
 
-// The members of a job measure a map over all of them, through the stand-in for NCCL.
+// The members of a job measure tables over all of them, through the stand-in for NCCL.
 func TestBenchJoined(t *testing.T) {
 	standInNCCL(t)
 	t.Setenv("WARPMAP_TEST_COMMAND", "1")
-	out, err := launch(t.Context(), os.Args[0]+` bench --devices joined --device cpu --n 3000 --load 0.8 --json`, "-n",
-		"3", "--grace", "20s")
-	var got severalResult
-	if err != nil || json.Unmarshal([]byte(out), &got) != nil || len(got.Rows) != 1 || got.Rows[0].Devices != 3 ||
-		got.Rows[0].Wrong != 0 || got.Rows[0].Find <= 0 {
-		t.Errorf("%v\n%s", err, out)
+	for _, more := range []string{"--load 0.8", "--load 0.8 --key-bytes 8 --value-bytes 8", "--load 0.6 --kind set",
+		"--load 0.6 --kind counter", "--load 0.6 --kind multimap", "--load 0.6 --update"} {
+		out, err := launch(t.Context(), os.Args[0]+` bench --devices joined --device cpu --n 3000 --json `+more, "-n",
+			"3", "--grace", "20s")
+		var got severalResult
+		if err != nil || json.Unmarshal([]byte(out), &got) != nil || len(got.Rows) != 1 ||
+			got.Rows[0].Devices != 3 || got.Rows[0].Wrong != 0 || got.Rows[0].Find <= 0 {
+			t.Errorf("%s: %v\n%s", more, err, out)
+		}
 	}
 	// A figure sets one process beside them, and is kept after each point.
 	keep := filepath.Join(t.TempDir(), "six.json")

@@ -75,6 +75,12 @@ var notRun = map[string]string{
 	"warpmap bench fig ":                 "takes long; the studies' tests measure all figures with few rows",
 	"warpmap bench draw ":                "takes long; draw_test.go draws all that is kept",
 	"warpmap launch -n 4 -- warpmap bench --devices joined": "needs four GPUs and NCCL",
+	"warpmap launch -n 4 -- ./cluster":                      "the tests of examples/cluster run it",
+	"go build ./examples/cluster":                           "the tests of examples/cluster build it",
+	"sbatch ":                                               "needs Slurm; the tests of examples/cluster run the script",
+	"mpirun ":                                               "needs Open MPI; the tests of examples/cluster run it if it is installed",
+	"torchrun ":                                             "needs torchrun; the tests of examples/cluster run the script",
+	"kubectl ":                                              "needs Kubernetes; the tests of examples/cluster run the Job's environment",
 }
 
 // smaller is what makes commands of pages run with few rows, on whatever device is here.

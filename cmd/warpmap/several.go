@@ -2,8 +2,10 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
@@ -67,61 +69,103 @@ func (s *several) modeOf() (shard.Mode, error) {
 }
 
 type severalResult struct {
-	Where   bench.Where      `json:"where"`
-	Devices []device.Info    `json:"devices"`
-	Table   string           `json:"table"`
-	Mode    string           `json:"mode"`
-	N       int              `json:"n"` // pairs that each device brings
-	Rows    []shardbench.Row `json:"rows"`
+	Where    bench.Where      `json:"where"`
+	Devices  []device.Info    `json:"devices"`
+	Table    string           `json:"table"`
+	Kind     string           `json:"kind,omitempty"` // empty for a map
+	Update   bool             `json:"update,omitempty"`
+	Mode     string           `json:"mode"`
+	N        int              `json:"n"` // rows on each device
+	Distinct int              `json:"distinct,omitempty"`
+	Bytes    int              `json:"bytes"` // of a key, and of a value
+	Rows     []shardbench.Row `json:"rows"`
 }
 
-// bench measures a map over the devices, each of which brings n pairs, at each load factor.
-func (s *several) bench(cmd *cobra.Command, family string, o bench.TableOptions, keep string) error {
-	for _, flag := range []string{"each", "values-per-key", "distinct", "false-positives", "bytes", "queries", "keys",
-		"key-bytes", "value-bytes", "device-bytes", "seed", "batch",
-		"build", "update", "chosen", "kind"} {
+// benchOptions returns the options of a measurement over several devices.
+func (s *several) benchOptions(cmd *cobra.Command, b *benchFlags) (o shardbench.Options, err error) {
+	for _, flag := range []string{"each", "values-per-key", "false-positives", "bytes", "queries", "keys",
+		"device-bytes", "seed", "batch", "build", "chosen", "policy", "host-values"} {
 		if cmd.Flags().Changed(flag) {
-			return fmt.Errorf("--%s beside --devices: over several devices maps of 4+4 bytes with random keys are "+
-				"measured, as many look-ups as pairs", flag)
+			return o, fmt.Errorf("--%s with --devices: it is only for one device", flag)
 		}
 	}
-	mode, err := s.modeOf()
+	kind, err := kindOf(b.kind)
+	if err != nil {
+		return o, err
+	}
+	o = shardbench.Options{Family: tables.Family(b.family), Kind: kind, Update: b.o.Update, Bytes: b.o.KeyBytes,
+		N: b.o.N, Distinct: b.o.Distinct, Hits: b.o.Hits, Delete: true,
+		Shard: shard.Options{Regions: s.regions, Piece: s.piece}}
+	values := cmd.Flags().Changed("value-bytes")
+	switch set := kind == tables.KindSet; {
+	case !slices.Contains([]tables.Kind{tables.KindMap, tables.KindSet, tables.KindCounter, tables.KindMultiMap}, kind):
+		return o, fmt.Errorf("--kind %v with --devices: want map, set, counter or multimap", kind)
+	case o.Update && kind != tables.KindMap:
+		return o, fmt.Errorf("--update with --kind %v: want --kind map", kind)
+	case o.Bytes != 4 && o.Bytes != 8, !set && values && b.o.ValueBytes != o.Bytes:
+		return o, fmt.Errorf("--key-bytes %d --value-bytes %d with --devices: want 4 and 4, or 8 and 8", o.Bytes,
+			b.o.ValueBytes)
+	case set && values:
+		return o, errors.New("--value-bytes with --kind set: a set has no values")
+	case cmd.Flags().Changed("distinct") && !o.Draws():
+		return o, fmt.Errorf("--distinct with --devices and --kind %v: want --kind counter or multimap, or --update",
+			kind)
+	case cmd.Flags().Changed("distinct") && o.Distinct < 1:
+		return o, fmt.Errorf("--distinct %d: want 1 or more", o.Distinct)
+	}
+	o.Shard.Mode, err = s.modeOf()
+	return o, err
+}
+
+// benchResult returns the result of a measurement, without rows.
+func (s *several) benchResult(d *device.Device, o shardbench.Options) severalResult {
+	out := severalResult{Where: bench.Here(d), Table: string(o.Family), Kind: o.Kind.String(), Update: o.Update,
+		Mode: s.mode, N: o.N, Distinct: o.Distinct, Bytes: o.Bytes}
+	if o.Kind == tables.KindMap {
+		out.Kind = ""
+	}
+	return out
+}
+
+// bench measures a table over the devices at each load factor.
+func (s *several) bench(cmd *cobra.Command, b *benchFlags) error {
+	o, err := s.benchOptions(cmd, b)
 	if err != nil {
 		return err
 	}
 	if s.list == joined {
-		return s.joined(cmd, family, o, keep)
+		return s.joined(cmd, o, b)
 	}
 	devices, closeAll, err := s.open(cmd)
 	if err != nil {
 		return err
 	}
 	defer closeAll()
-	out := severalResult{Where: bench.Here(devices[0]), Table: family, Mode: s.mode, N: o.N}
+	out := s.benchResult(devices[0], o)
 	for _, d := range devices {
 		out.Devices = append(out.Devices, d.Info())
 	}
-	for i, load := range o.Loads {
+	for i, load := range b.o.Loads {
 		if terminal(cmd.ErrOrStderr()) {
-			fmt.Fprintf(cmd.ErrOrStderr(), "setting %d of %d\n", i+1, len(o.Loads))
+			fmt.Fprintf(cmd.ErrOrStderr(), "setting %d of %d\n", i+1, len(b.o.Loads))
 		}
-		row, err := shardbench.Measure(devices, shardbench.Options{Family: tables.Family(family), N: o.N, Load: load,
-			Hits: o.Hits, Shard: shard.Options{Mode: mode, Regions: s.regions, Piece: s.piece}})
+		o.Load = load
+		row, err := shardbench.Measure(devices, o)
 		if err != nil {
 			return err
 		}
 		out.Rows = append(out.Rows, row)
 	}
-	return out.print(cmd, keep)
+	return out.print(cmd, b.keep)
 }
 
 // joined is what --devices says where this process is one of a job's, of which each has a device.
 const joined = "joined"
 
-// joined measures a map over the members of the job that this process is one of; rank 0 prints.
-func (s *several) joined(cmd *cobra.Command, family string, o bench.TableOptions, keep string) error {
+// joined measures a table over the members of the job that this process is one of; rank 0 prints.
+func (s *several) joined(cmd *cobra.Command, o shardbench.Options, b *benchFlags) error {
 	if s.mode != shard.Distributed.String() {
-		return fmt.Errorf("--mode %s beside --devices joined: want distributed", s.mode)
+		return fmt.Errorf("--mode %s with --devices joined: want distributed", s.mode)
 	}
 	d, err := memberDevice(cmd)
 	if err != nil {
@@ -133,11 +177,11 @@ func (s *several) joined(cmd *cobra.Command, family string, o bench.TableOptions
 		return err
 	}
 	defer m.Close()
-	out := severalResult{Where: bench.Here(d), Devices: []device.Info{d.Info()}, Table: family, Mode: joined, N: o.N}
+	out := s.benchResult(d, o)
+	out.Devices, out.Mode = []device.Info{d.Info()}, joined
 	wrong := 0
-	for _, load := range o.Loads {
-		row, err := shardbench.MeasureJoined(m, shardbench.Options{Family: tables.Family(family), N: o.N, Load: load,
-			Hits: o.Hits, Shard: shard.Options{Regions: s.regions, Piece: s.piece}})
+	for _, o.Load = range b.o.Loads {
+		row, err := shardbench.MeasureJoined(m, o)
 		if err != nil {
 			return err
 		}
@@ -150,7 +194,7 @@ func (s *several) joined(cmd *cobra.Command, family string, o bench.TableOptions
 	if m.Rank() > 0 {
 		return nil
 	}
-	return out.print(cmd, keep)
+	return out.print(cmd, b.keep)
 }
 
 // memberDevice is the GPU with this process's number on its host, or with --device cpu a CPU device.
@@ -182,13 +226,31 @@ func (out severalResult) print(cmd *cobra.Command, keep string) error {
 		return printJSON(cmd.OutOrStdout(), out)
 	}
 	t := newTable(cmd)
-	t.SetTitle("%s", fmt.Sprintf("%s, %s over %d devices (%s): %d pairs on each", out.Table, out.Mode,
-		out.Rows[0].Devices, out.Where.Model, out.N))
-	t.AppendHeader(table.Row{"load", "filled", "insert G/s", "find G/s", "bytes", "scratch", "wrong"})
+	kind := cmp.Or(out.Kind, tables.KindMap.String())
+	if out.Update {
+		kind += " with updates"
+	}
+	t.SetTitle("%s", fmt.Sprintf("%s %s, %d-byte keys, %s over %d devices (%s): %d rows on each", out.Table, kind,
+		out.Bytes, out.Mode, out.Rows[0].Devices, out.Where.Model, out.N))
+	head := table.Row{"load", "filled"}
+	var rates []int // the columns that this kind has
+	for i, name := range []string{"insert G/s", "find G/s", "find all G/s", "values G/s", "delete G/s"} {
+		if ratesOf(out.Rows[0])[i] > 0 {
+			head, rates = append(head, name), append(rates, i)
+		}
+	}
+	t.AppendHeader(append(head, "bytes", "scratch", "wrong"))
 	for _, r := range out.Rows {
-		t.AppendRow(table.Row{r.Load, fmt.Sprintf("%.3f", r.Filled), fmt.Sprintf("%.3f", r.Insert),
-			fmt.Sprintf("%.3f", r.Find), device.Bytes(r.Bytes), device.Bytes(r.Scratch), r.Wrong})
+		line := table.Row{r.Load, fmt.Sprintf("%.3f", r.Filled)}
+		for _, i := range rates {
+			line = append(line, fmt.Sprintf("%.3f", ratesOf(r)[i]))
+		}
+		t.AppendRow(append(line, device.Bytes(r.Bytes), device.Bytes(r.Scratch), r.Wrong))
 	}
 	render(t, cmd.OutOrStdout())
 	return nil
+}
+
+func ratesOf(r shardbench.Row) []float64 {
+	return []float64{r.Insert, r.Find, r.FindAll, r.Values, r.Delete}
 }

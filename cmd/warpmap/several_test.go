@@ -38,7 +38,14 @@ func TestBenchOverSeveral(t *testing.T) {
 	for want, args := range map[string][]string{
 		"listed twice":                     {"bench", "--devices", "cpu:1,cpu:1", "--n", "10"},
 		"want distributed or independent":  {"bench", "--devices", "cpu:0,cpu:1", "--mode", "other", "--n", "10"},
-		"--kind beside --devices":          {"bench", "--devices", "cpu:0,cpu:1", "--kind", "set", "--n", "10"},
+		"want map, set, counter":           {"bench", "--devices", "cpu:0,cpu:1", "--kind", "filter", "--n", "10"},
+		"want 4 and 4, or 8 and 8":         {"bench", "--devices", "cpu:0,cpu:1", "--key-bytes", "16", "--n", "10"},
+		"--value-bytes 4 with --devices":   {"bench", "--devices", "cpu:0", "--key-bytes", "8", "--value-bytes", "4"},
+		"a set has no values":              {"bench", "--devices", "cpu:0", "--kind", "set", "--value-bytes", "4"},
+		"--update with --kind counter":     {"bench", "--devices", "cpu:0", "--kind", "counter", "--update"},
+		"want --kind counter or multimap":  {"bench", "--devices", "cpu:0", "--distinct", "5", "--n", "10"},
+		"11 distinct keys of 10 rows":      {"bench", "--devices", "cpu:0", "--update", "--distinct", "11", "--n=10"},
+		"--chosen with --devices":          {"bench", "--devices", "cpu:0", "--chosen", "0.5", "--n", "10"},
 		"--mode without --devices":         {"bench", "--mode", "independent", "--n", "10"},
 		"one of: dycuckoo":                 {"bench", "--devices", "cpu:0", "--table", "nosuch", "--n", "10"},
 		"want 1 to 2³¹ pairs":              {"bench", "--devices", "cpu:0", "--n", "0"},
@@ -46,6 +53,27 @@ func TestBenchOverSeveral(t *testing.T) {
 	} {
 		if _, _, err := run(t, args...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %q", args, err, want)
+		}
+	}
+}
+
+// Each kind is measured over several devices, in one line for each load factor.
+func TestBenchKindsOverSeveral(t *testing.T) {
+	for args, want := range map[string]string{
+		"":               "delete G/s",
+		"--kind set":     "warpcore set, 8-byte keys",
+		"--kind counter": "counter", "--kind multimap --distinct 500": "values G/s",
+		"--update --distinct 700": "map with updates",
+	} {
+		all := append(strings.Fields("bench --devices cpu:0,cpu:1 --n 3000 --load 0.6 --key-bytes 8"),
+			strings.Fields(args)...)
+		if out := must(t, all...); !strings.Contains(out, want) {
+			t.Errorf("%s prints %s, want %q", args, out, want)
+		}
+		var got severalResult
+		if err := json.Unmarshal([]byte(must(t, append(all, "--json")...)), &got); err != nil ||
+			len(got.Rows) != 1 || got.Bytes != 8 || got.Rows[0].Wrong != 0 || got.Rows[0].Find <= 0 {
+			t.Errorf("%s: %+v, %v", args, got, err)
 		}
 	}
 }

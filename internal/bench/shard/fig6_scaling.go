@@ -15,7 +15,7 @@ import (
 	"github.com/warpmap/warpmap/shard"
 )
 
-// way is how a table over several devices works.
+// way is a way in which a table over several devices works.
 type way struct {
 	name   string
 	o      shard.Options
@@ -23,12 +23,10 @@ type way struct {
 }
 
 var ways = []way{
-	{"step by step, copies", shard.Options{Apart: true, Copies: true}, false},
-	{"step by step, remote writes", shard.Options{Apart: true, Regions: -1}, false},
-	{"step by step, in regions", shard.Options{Apart: true}, false},
-	{"overlapped, copies", shard.Options{Copies: true}, false},
-	{"overlapped, remote writes", shard.Options{Regions: -1}, true},
-	{"rounds, in regions", shard.Options{}, true},
+	{"step by step", shard.Options{Apart: true}, false},
+	{"copies", shard.Options{Regions: -1, Copies: true}, false},
+	{"remote writes", shard.Options{Regions: -1}, true},
+	{"default", shard.Options{}, true},
 	{"independent", shard.Options{Mode: shard.Independent}, true},
 }
 
@@ -99,20 +97,30 @@ func points(devices int, n int) (out []scaled) {
 
 const load, hits = 0.8, 0.5 // of Figure 6
 
-// figure6 is Figure 6 of the WarpCore paper, weak scaling of insertion with the shares of its steps, and beyond it: overlapped, look-ups, strong scaling, the
-// independent mode, and a process for each device. Efficiency is against one device without any splitting.
+// figure6 measures Figure 6 of the WarpCore paper, which is weak scaling of insertion with the shares of its steps. It
+// also measures look-ups, strong scaling, the independent mode, other ways of sending rows, and a process for each
+// device. Efficiency is against one device without any splitting.
 func figure6(d *device.Device, o bench.FigOptions) (fig *bench.Fig, err error) {
 	fig = &bench.Fig{
-		Title: fmt.Sprintf("WarpCore, Figure 6: %d pairs of 4+4 bytes on each device (weak) or %d on all (strong), load factor %v, half of the look-ups hit", o.N, 4*o.N, load),
-		Columns: []string{"scaling", "way", "devices", "pairs a device", "insert G/s", "insert efficiency", "find G/s", "find efficiency",
+		Title: fmt.Sprintf("WarpCore, Figure 6: %d pairs of 4+4 bytes on each device (weak) or %d on all (strong), "+
+			"load factor %v, half of the look-ups hit", o.N, 4*o.N, load),
+		Columns: []string{"scaling", "way", "devices", "pairs a device",
+			"insert G/s", "insert efficiency", "find G/s", "find efficiency",
 			"count ms", "split ms", "send ms", "insert ms", "splitting share", "exchange share", "insertion share",
-			"find: count ms", "find: split ms", "find: send ms", "find: look up ms", "find: fetch ms", "filled", "wrong", "note"},
-		Notes: []string{"in regions: by remote writes, split by device and by the region of the device's table at once, where tables want that; CPU devices do not",
-			"rates are of all devices together, by the wall clock; efficiency is against one device without splitting, of as many pairs (weak) or all (strong)",
-			"steps are apart, and clocked by events, only where the way says so: of each the longest of the devices; counting is a part of splitting, which with remote writes sends, too"},
+			"find: count ms", "find: split ms", "find: send ms", "find: look up ms", "find: fetch ms",
+			"filled", "wrong", "note"},
+		Notes: []string{"default: if the tables want it, which those of CPU devices do not, rows are sorted at the " +
+			"source and copied to their owners in steps",
+			"copies, remote writes: rows are not sorted, and are sent by copies or written by kernels",
+			"rates are of all devices together, by the wall clock; efficiency is against one device, with as many " +
+				"pairs (weak) or all pairs (strong)",
+			"step by step: events measure each step, and the slowest device counts; splitting includes counting and, " +
+				"without sorting, remote writes"},
 		Plots: []bench.Plot{
-			{Name: "insert", Title: "Scaling of insertion", X: "devices", Y: "insert efficiency", Series: "way", Facet: "scaling"},
-			{Name: "find", Title: "Scaling of look-ups", X: "devices", Y: "find efficiency", Series: "way", Facet: "scaling"},
+			{Name: "insert", Title: "Scaling of insertion", X: "devices", Y: "insert efficiency", Series: "way",
+				Facet: "scaling"},
+			{Name: "find", Title: "Scaling of look-ups", X: "devices", Y: "find efficiency", Series: "way",
+				Facet: "scaling"},
 		},
 	}
 	devices, closeAll, err := devicesOf(d, o)
@@ -129,20 +137,24 @@ func figure6(d *device.Device, o bench.FigOptions) (fig *bench.Fig, err error) {
 			if err != nil {
 				return err
 			}
-			fig.Add(append([]any{p.scaling, p.way.name, p.devices, p.n}, append(make([]any, len(fig.Columns)-5), note)...)...)
+			cells := append(make([]any, len(fig.Columns)-5), note)
+			fig.Add(append([]any{p.scaling, p.way.name, p.devices, p.n}, cells...)...)
 			return o.Done(fig)
 		}
 		if p.devices == 1 {
 			one[p.scaling] = row
 		}
 		first := one[p.scaling]
-		fig.Add(append(append([]any{p.scaling, p.way.name, p.devices, p.n, bench.Round(row.Insert), efficiency(row.Insert, first.Insert, p.devices),
-			bench.Round(row.Find), efficiency(row.Find, first.Find, p.devices)}, stepCells(row)...), bench.Round(row.Filled), row.Wrong, "")...)
+		cells := append([]any{p.scaling, p.way.name, p.devices, p.n,
+			bench.Round(row.Insert), efficiency(row.Insert, first.Insert, p.devices),
+			bench.Round(row.Find), efficiency(row.Find, first.Find, p.devices)}, stepCells(row)...)
+		fig.Add(append(cells, bench.Round(row.Filled), row.Wrong, "")...)
 		return o.Done(fig)
 	}
 	for _, p := range points(len(devices), o.N) {
 		err := add(p, func() (Row, error) {
-			return Measure(devices[:p.devices], Options{N: p.n, Load: load, Hits: hits, Runs: figureRuns, Shard: p.way.o})
+			return Measure(devices[:p.devices],
+				Options{N: p.n, Load: load, Hits: hits, Runs: figureRuns, Shard: p.way.o})
 		})
 		if err != nil {
 			return nil, err
@@ -152,7 +164,8 @@ func figure6(d *device.Device, o bench.FigOptions) (fig *bench.Fig, err error) {
 		if len(o.Self) == 0 {
 			break
 		}
-		if err := add(scaled{"weak", k, o.N, way{name: processes}}, func() (Row, error) { return launched(d, o, k) }); err != nil {
+		err := add(scaled{"weak", k, o.N, way{name: processes}}, func() (Row, error) { return launched(d, o, k) })
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -162,7 +175,8 @@ func figure6(d *device.Device, o bench.FigOptions) (fig *bench.Fig, err error) {
 // launched measures a process a device, which it starts.
 func launched(d *device.Device, o bench.FigOptions, n int) (row Row, err error) {
 	self := o.Self[0]
-	args := []string{"launch", "-n", strconv.Itoa(n), "--", self, "bench", "--devices", "joined", "--n", strconv.Itoa(o.N), "--load", fmt.Sprint(load), "--hits", fmt.Sprint(hits), "--json"}
+	args := []string{"launch", "-n", strconv.Itoa(n), "--", self, "bench", "--devices", "joined",
+		"--n", strconv.Itoa(o.N), "--load", fmt.Sprint(load), "--hits", fmt.Sprint(hits), "--json"}
 	if !d.Info().CUDA() {
 		args = append(args, "--device", "cpu")
 	}
