@@ -60,7 +60,7 @@ var known = map[string]map[string]string{
 		"keybytes": "whole", "policy": "word", "ttl": "whole", "lives": "whole",
 		"hostvalues": "whole", "hostbytes": "whole"},
 	"ground": {"family": "word", "shards": "whole", "members": "whole", "stress": "whole", "memory": "whole", "kept": "word",
-		"piece": "whole", "askall": "whole", "copies": "whole", "layout": "whole", "window": "whole", "insert": "whole",
+		"piece": "whole", "askall": "whole", "regions": "whole", "copies": "whole", "layout": "whole", "window": "whole", "insert": "whole",
 		"find": "whole", "low": "fraction", "balance": "whole", "subtables": "whole", "bucket": "whole", "light": "whole",
 		"nopolicy": "whole", "group": "whole", "percell": "fraction", "virtual": "whole", "cell": "whole", "device": "whole",
 		"host": "whole", "ticket": "whole", "initial": "whole", "growth": "fraction", "block": "whole", "hashes": "whole",

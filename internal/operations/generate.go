@@ -12,7 +12,7 @@ type Generator struct {
 	Kind string
 	// Short leaves out what has other kernels than the default, as three of four files do: to compile these is most of a run.
 	Short bool
-	// GPU makes files whose grounds stand on one device, some of them large.
+	// GPU makes files whose grounds are on one device or, with Shards, on two. Some tables are large.
 	GPU bool
 	// Family, if set, is the only one that grounds have. Shards has all grounds be shards, where the kind can be.
 	Family table.Family
@@ -211,9 +211,14 @@ func (m *making) ground(family table.Family) {
 	if m.chance(4) {
 		g = g.With("kept", "none")
 	}
-	if !m.GPU && (m.chance(5) || m.Shards) && sharded(m.Kind, m.f.Table.Get("key")) {
-		m.f.Grounds = append(m.f.Grounds, g.With("shards", 2+m.IntN(2)).With("piece", pick(m.Rand, 0, 100, 5000)).
-			With("askall", pick(m.Rand, 0, 1000)).With("copies", m.chance(3)))
+	if (!m.GPU && m.chance(5) || m.Shards) && sharded(m.Kind, m.f.Table.Get("key")) {
+		shards := 2
+		if !m.GPU {
+			shards += m.IntN(2)
+		}
+		m.f.Grounds = append(m.f.Grounds, g.With("shards", shards).With("piece", pick(m.Rand, 0, 100, 5000)).
+			With("askall", pick(m.Rand, 0, 1000)).With("copies", m.chance(3)).
+			With("regions", pick(m.Rand, 0, 0, 5, 37, 300)))
 		return
 	}
 	m.f.Grounds = append(m.f.Grounds, m.own(string(family), g))

@@ -3,6 +3,7 @@ package operations
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/warpmap/warpmap"
 	"github.com/warpmap/warpmap/cuckoo"
@@ -77,8 +78,9 @@ func openDevices(g Settings, name string) (o over, err error) {
 	}
 	shards := max(1, g.number("shards"))
 	for i := range shards {
-		if shards > 1 {
-			name = fmt.Sprintf("cpu:%d", i)
+		if shards > 1 { // on as many devices of the kind, each with one shard
+			kind, _, _ := strings.Cut(name, ":")
+			name = fmt.Sprintf("%s:%d", kind, i)
 		}
 		d, err := device.Open(name, with...)
 		if err != nil {
@@ -158,7 +160,7 @@ func options(f *File) table.Options {
 
 func sharing(f *File, g Settings) shard.Options {
 	return shard.Options{Options: options(f), Piece: g.number("piece"), AskAll: g.number("askall"),
-		Copies: g.number("copies") > 0}
+		Regions: g.number("regions"), Copies: g.number("copies") > 0}
 }
 
 // onShards makes a table of package shard by one of its functions, for devices or for a member.

@@ -188,18 +188,24 @@ func environment(t *testing.T) (long time.Duration, seed uint64, one bool) {
 	return long, seed, one
 }
 
-// Files of random seeds leave every table as the model says. In long runs, what fails is reduced.
+// Files of random seeds leave every table as the model says, on one device and, if there are two GPUs, on both. In long
+// runs, what fails is reduced.
 func TestGenerated(t *testing.T) {
 	long, seed, one := environment(t)
-	for _, name := range []string{"cpu", "cuda:0"} {
-		t.Run(name, func(t *testing.T) {
-			d, err := device.Open(name)
-			testenv.Require(t, "cuda", err)
-			defer d.Close() // open meanwhile, so that the GPU's context stays
+	for _, names := range [][]string{{"cpu"}, {"cuda:0"}, {"cuda:0", "cuda:1"}} {
+		t.Run(strings.Join(names, "+"), func(t *testing.T) {
+			for _, name := range names {
+				d, err := device.Open(name)
+				if len(names) == 2 && err != nil {
+					t.Skip(err)
+				}
+				testenv.Require(t, "cuda", err)
+				defer d.Close() // open meanwhile, so that the GPU's context stays
+			}
 			for _, kind := range operations.Kinds {
 				t.Run(kind, func(t *testing.T) {
-					g := operations.Generator{Kind: kind, Short: long == 0, GPU: name != "cpu"}
-					generated(t, g, name, long, seed, one)
+					g := operations.Generator{Kind: kind, Short: long == 0, GPU: names[0] != "cpu", Shards: len(names) == 2}
+					generated(t, g, names[0], long, seed, one)
 				})
 			}
 		})
