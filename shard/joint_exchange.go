@@ -195,7 +195,15 @@ func (b *box) fit(j *joint, s *device.Slice[byte], bytes int) (err error) {
 		*s, err = device.Make[byte](j.d, bytes)
 	}
 	if err == nil {
-		err = j.d.Current(func() error { b.undo = j.comm.Register(s.Addr(), s.Len()); return nil })
+		err = j.d.Current(func() error {
+			undo := j.comm.Register(s.Addr(), s.Len())
+			b.undo = func() {
+				if j.meeting.Err() == nil { // else NCCL may wait for a member that is gone
+					j.d.Current(func() error { undo(); return nil })
+				}
+			}
+			return nil
+		})
 	}
 	return err
 }

@@ -106,15 +106,17 @@ func (j *joint) roundsOrdered(jb *job, p plan, s source) error {
 // sendOrdered queues sorting this member's rows of a round, and sending them to their owners step by step.
 func (j *joint) sendOrdered(jb *job, p plan, r int, s source) error {
 	half, rd := r%2, p.rounds[r]
+	// The box is that of the round before the last, whose rows and results may still be on their way. Also a member
+	// without rows waits, because others send rows into its box.
+	for _, before := range []*device.Event{j.arrived[half], j.m.done[half], j.m.done[1-half], j.back[half]} {
+		if err := errors.Join(j.m.split.Wait(before), j.m.work.Wait(before)); err != nil {
+			return err
+		}
+	}
 	if rows := rd.to[j.rank] - rd.from[j.rank]; rows > 0 {
 		x := sorting{from: rd.from[j.rank], rows: rows, round: r, half: half, owners: j.size, order: p.order, seed: j.seed,
 			box: j.boxRows(jb, p, r, 0, p.layouts[r].rows[j.rank])}
-		if err := frame.InTurn( // the box is that of the round before the last
-			func() error { return j.m.split.Wait(j.arrived[half]) },
-			func() error { return j.m.split.Wait(j.m.done[half]) },
-			func() error { return j.m.split.Wait(j.m.done[1-half]) },
-			func() error { return j.m.sortRows(j.widths, jb, s, x) },
-		); err != nil {
+		if err := j.m.sortRows(j.widths, jb, s, x); err != nil {
 			return err
 		}
 	}
@@ -228,6 +230,9 @@ func (j *joint) fetchOrdered(jb *job, p plan, r int, s source) error {
 			return err
 		}
 	}
+	if err := j.back[half].Record(j.wire); err != nil {
+		return err
+	}
 	rows := rd.to[j.rank] - rd.from[j.rank]
 	if rows == 0 {
 		return nil
@@ -238,7 +243,6 @@ func (j *joint) fetchOrdered(jb *job, p plan, r int, s source) error {
 		g.Values[from], g.Flags[from] = box.out.Addr(), box.flags.Addr()
 	}
 	return frame.InTurn(
-		func() error { return j.back[half].Record(j.wire) },
 		func() error { return j.m.split.Wait(j.back[half]) },
 		func() error { return j.m.split.Wait(j.m.done[half]) },
 		func() error {

@@ -3,6 +3,7 @@ package shard
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/frame"
@@ -30,10 +31,15 @@ type boxRows struct {
 func (j *joint) layoutOf(jb *job, p plan) (boxes, boxRows) {
 	b := boxes{regions: jb.order.regions, halves: min(2, len(p.rounds)), all: jb.all, mixed: jb.mixed,
 		counted: jb.counts}
-	n := boxRows{gets: p.rows, sends: make([]int, j.size), cursors: j.cursorsOf(jb, p)}
+	n := boxRows{gets: slices.Clone(p.rows), sends: make([]int, j.size), cursors: j.cursorsOf(jb, p)}
 	for _, rd := range p.rounds {
 		for rank := range n.sends {
 			n.sends[rank] = max(n.sends[rank], rd.to[rank]-rd.from[rank])
+		}
+	}
+	for rank := range n.gets {
+		if jb.order.regions > 0 { // one box has both
+			n.gets[rank] += n.sends[rank]
 		}
 	}
 	return b, n

@@ -241,3 +241,41 @@ func TestMembersUneven(t *testing.T) {
 		must(t, errors.Join(errs...))
 	}
 }
+
+// Members' boxes have room for what each call receives and sends together, whatever the calls before had room for; and
+// a member without rows takes part in all rounds.
+func TestMembersBoxes(t *testing.T) {
+	t.Setenv(nccl.Env, standin.Build(t))
+	calls := [][2]int{{0, 40_000}, {10_000, 0}, {10_000, 29_000}, {0, 90_000}, {90_000, 1}}
+	for _, piece := range []int{0, 17_000} {
+		guests := inviting(t, several(t, "cpu", 2))
+		errs, _ := party(t, guests, guestStep{"all", func(g *guest) (err error) {
+			if g.m, err = shard.Join(t.Context(), shard.JoinOptions{Rank: g.rank, Size: 2, Meet: g.meet, Token: "secret",
+				Device: g.d}); err != nil {
+				return err
+			}
+			x, err := shard.NewMap(g.m, shard.Options{Regions: 8, Piece: piece, Options: table.Options{Capacity: 300_000}},
+				families[uint32, uint32]()["warpcore"])
+			if err != nil {
+				return err
+			}
+			all := 0
+			for call, rows := range calls {
+				keys := make([]uint32, rows[g.rank])
+				for i := range keys {
+					keys[i] = uint32(call)<<24 | uint32(g.rank)<<20 | uint32(i)
+				}
+				found := make([]bool, len(keys))
+				if err := errors.Join(x.Insert(keys, keys), x.Contains(keys, found)); err != nil {
+					return fmt.Errorf("call %d: %w", call, err)
+				}
+				all += rows[0] + rows[1]
+				if n, err := x.Len(); err != nil || n != all || slices.Contains(found, false) {
+					return fmt.Errorf("call %d: %d pairs (want %d), %w", call, n, all, err)
+				}
+			}
+			return errors.Join(x.Check(), x.Close(), g.leave())
+		}})
+		must(t, errors.Join(errs...))
+	}
+}

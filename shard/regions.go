@@ -533,8 +533,11 @@ func (m *member) inColumns(w widths, j *job, got received, run func(got received
 		}
 		rows /= 4
 	}
-	if err != nil {
+	switch {
+	case device.IsOutOfMemory(err):
 		return none(got, err)
+	case err != nil:
+		return err
 	}
 	defer func() { err = errors.Join(err, mem.FreeAfter(m.work)) }()
 	at, pair := w.columns(rows, j), w.keyBytes+w.valueBytes
