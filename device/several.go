@@ -55,10 +55,10 @@ func OpenAll(list string, opts ...Option) (devices []*Device, err error) {
 }
 
 // PeerAccess lets kernels on d read and write memory of Make on another device, and reports whether they can. GPUs of
-// one host mostly can if NVLink or one PCIe switch joins them. Without NVSwitch, a GPU has room for eight peers; a ninth
-// cannot be reached. Access is one way: kernels on the other device need a call of their own. Memory of MakePooled and
-// of a Range stays the device's own. If kernels cannot reach it, CopyFrom still copies. Asking again costs some
-// microseconds, and access is never revoked. CPU devices can; a GPU and the CPU cannot.
+// one host mostly can if NVLink or one PCIe switch joins them. Without NVSwitch, a GPU has room for eight peers; a
+// ninth cannot be reached. Access is one way: kernels on the other device need a call of their own. Memory of
+// MakePooled and of a Range stays the device's own. If kernels cannot reach it, CopyFrom still copies. Asking again
+// costs some microseconds, and access is never revoked. CPU devices can; a GPU and the CPU cannot.
 func (d *Device) PeerAccess(other *Device) (can bool, err error) {
 	if d.same(other) {
 		return true, d.with(other, func() error { return nil })
@@ -67,8 +67,8 @@ func (d *Device) PeerAccess(other *Device) (can bool, err error) {
 	return can, err
 }
 
-// with runs one call of d's back end that uses another device, too. Of any two devices, one is always locked first: a Close that waits for one
-// of them cannot stand between two calls.
+// with runs one call of d's back end that uses another device, too. Of any two devices, one is always locked first: a
+// Close that waits for one of them cannot stand between two calls.
 func (d *Device) with(other *Device, call func() error) error {
 	if d == other {
 		return d.do(call)

@@ -92,6 +92,18 @@ template <int KEY, int WIDEST, u32 BLOCK = PARTITION_THREADS> struct PartitionTi
             for (int i = 0; i < EACH; i++) x[i] = row(i) < rows ? from[row(i)] : T{};
         }
     }
+    // count adds the tile's rows to the counts of their parts.
+    template <class K, class Part>
+    __device__ __forceinline__ void count(const K (&k)[EACH], Part& part_of, u32* counts) const {
+        if (rows == ROWS) {
+#pragma unroll
+            for (int i = 0; i < EACH; i++) add(&counts[part_of(k[i])], 1u);
+        } else {
+#pragma unroll
+            for (int i = 0; i < EACH; i++)
+                if (row(i) < rows) add(&counts[part_of(k[i])], 1u);
+        }
+    }
     // load_if reads those rows alone for which wanted(i); the others are 0.
     template <class T, class Wanted> __device__ __forceinline__ void load_if(u64 column, T (&x)[EACH], Wanted wanted) const {
 #pragma unroll
@@ -143,14 +155,7 @@ template <class K, class Rows, class Part> __device__ __forceinline__ void parti
         K next[Tile::EACH];
         first += stride;
         if (first < r.n) Tile(first, r.n).load(r.keys, next);
-        if (tile.rows == Tile::ROWS) {
-#pragma unroll
-            for (int i = 0; i < Tile::EACH; i++) add(&count[part_of(k[i])], 1u);
-        } else {
-#pragma unroll
-            for (int i = 0; i < Tile::EACH; i++)
-                if (Tile::row(i) < tile.rows) add(&count[part_of(k[i])], 1u);
-        }
+        tile.count(k, part_of, count);
 #pragma unroll
         for (int i = 0; i < Tile::EACH; i++) k[i] = next[i];
     }
@@ -283,9 +288,15 @@ __device__ __forceinline__ void partition_write(Shared& shared, const Rows& r, c
     PartitionOut<Tile, ALL>::write(shared.values, rows, to, at<I>(r.out_positions));
 }
 
-// part_at is the part of a thread's i-th row: of a function of keys, or one of keys and rows, which knows them already.
-template <class Part, class K> __device__ __forceinline__ auto part_at(Part& part_of, K k, int i, int) -> decltype(part_of(k, i)) { return part_of(k, i); }
-template <class Part, class K> __device__ __forceinline__ u32 part_at(Part& part_of, K k, int, long) { return part_of(k); }
+// part_at returns the part of a thread's i-th row, which has key k. part_of takes a key or, if it keeps the parts of
+// the thread's rows, a key and i.
+template <class Part, class K>
+__device__ __forceinline__ auto part_at(Part& part_of, K k, int i, int) -> decltype(part_of(k, i)) {
+    return part_of(k, i);
+}
+template <class Part, class K> __device__ __forceinline__ u32 part_at(Part& part_of, K k, int, long) {
+    return part_of(k);
+}
 
 // partition_tile brings those rows of a tile in order whose part is below `parts`, and writes them out; part_of gives `parts`, or of many others
 // more, for others. Without cursors they stay where the tile is. I is the type of positions, u32 or u64.
@@ -395,11 +406,13 @@ struct PartitionWithin {
     }
 };
 
-// The tile that rows which may be pairs are counted by. A thread has four rows, so that it takes few registers and many blocks are resident: with eight
-// rows and blocks of 1,024 threads, one block was, and an H200 counted 250 M pairs in 1.0 ms.
+// PartitionPairs has the tile for counting rows that may be pairs. A thread has four rows, so it needs few registers,
+// and many blocks are resident. With eight rows a thread and 1,024 threads a block, only one block was resident, and an
+// H200 took 1.0 ms to count 250 M pairs.
 template <class K, class V> struct PartitionPairs {
     static constexpr int ROW = (PairedRow<K, V>::IS ? 2 : 1) * (int)sizeof(K);
-    typedef PartitionTile<ROW, WARPMAP_PARTITION_TILE_BYTES / (int)PARTITION_PAIR_THREADS / 4, PARTITION_PAIR_THREADS> Tile;
+    static constexpr int EACH_BYTES = WARPMAP_PARTITION_TILE_BYTES / (int)PARTITION_PAIR_THREADS / 4;
+    typedef PartitionTile<ROW, EACH_BYTES, PARTITION_PAIR_THREADS> Tile;
 };
 
 template <class K, class V, class Rows, class Part> __device__ __forceinline__ void partition_within_count(const Rows& r, Part part_of) {
@@ -459,13 +472,14 @@ template <class K, class V, class Rows, class Part> __device__ __forceinline__ v
     }
 }
 
-// Rows may come in chunks, each of which has the rows of a range of regions: parts of their keys' hashes that somebody else split them by. A chunk's
-// rows are best in the order of regions, too, or in several such runs one after the other, but may come in any order. Parts that lie on the border of two
-// chunks have rows of both. The chunks are sorted by small parts one after the other, the rows of each following those of the one before. So
-// the work on a chunk begins when its rows are there, and in the end all rows are in the order of parts.
+// Rows can come in chunks. Each chunk has the rows of a range of regions, by which their source has sorted them. The
+// rows of a chunk may be in any order; one run in the order of regions is fastest, or a few runs. The kernels sort one
+// chunk after the other by small parts, and write the rows of each chunk after those of the chunk before. So the work
+// on a chunk begins when its rows are there, and at the end all rows are in the order of parts. A part at the border of
+// two chunks has rows of both.
 //
-// part_of is a functor of a key, with of(hash), which never falls as the hash rises. Keys that are in no region of their own, as those that mark slots, go
-// to the nearest part of their chunk.
+// part_of(key) returns the part of a key, and part_of.of(hash) that of a hash; it does not fall as the hash rises. Keys
+// that mark slots are in the region of another hash: they go to the nearest part of their chunk.
 static constexpr u32 PARTITION_WINDOW = WARPMAP_MAX_PARTS; // parts that a block has counters for at once
 struct PartitionChunk {
     u32 first, last; // parts
@@ -474,20 +488,24 @@ struct PartitionChunk {
         last = part_of.of(begin(r.to_region, r.regions) - 1);
     }
     // begin returns the least hash of a region; that of the number of regions is 2^64, which is 0.
-    static __device__ __forceinline__ u64 begin(u64 region, u64 regions) { return ((region << 32) + regions - 1) / regions << 32; }
+    static __device__ __forceinline__ u64 begin(u64 region, u64 regions) {
+        return ((region << 32) + regions - 1) / regions << 32;
+    }
     __device__ __forceinline__ u32 of(u32 part) const { return part < first ? first : part > last ? last : part; }
 };
 
-// PartitionBounds finds the least and the largest of the parts that the threads of a block have, again and again. A word is reset in the turn after it
-// was read, and written again in the turn after that. Each turn has a block_sync: so no thread still reads a word that is reset, and none has written it.
+// PartitionBounds finds the least and the largest part of the rows of a block, turn after turn. A word is reset in the
+// turn after it was read, and is written again in the turn after that. Each turn has a block_sync, so no thread still
+// reads a word that is reset, and none has written it yet.
 struct PartitionBounds {
     u32 least[3], most[3]; // least: its complement
     static constexpr u32 NONE = ~0u;
     __device__ __forceinline__ void begin() { // for all threads, before a block_sync
         if (thread_index() < 3) least[thread_index()] = most[thread_index()] = 0;
     }
-    // of replaces the bounds of a thread's parts, low and high, by those of all threads' parts. All threads call it. A thread without parts has NONE
-    // and 0, and so have all in the end if none has any. turn is the number of the call, modulo 3.
+    // of replaces low and high, the bounds of a thread's parts, by the bounds of all threads' parts. All threads call
+    // it. A thread without parts passes NONE and 0. If no thread has parts, all get these. turn is the number of the
+    // call, modulo 3.
     __device__ __forceinline__ void of(u32& low, u32& high, u32& turn) {
         tile<32, true> warp;
         low = warp.min_of(low);
@@ -504,9 +522,12 @@ struct PartitionBounds {
     }
 };
 
-// A block counts the rows of tiles in a row. Most are of few parts, those of its window, which it counts in shared memory. The window moves when the last
-// row of a tile is beyond it: on, or back to where another run of sorted rows begins. What lies in neither window is counted in memory at once.
-template <class K, class V, class Rows, class Part> __device__ __forceinline__ void partition_chunk_count(const Rows& r, Part part_of) {
+// partition_chunk_count counts the rows of a chunk's parts. A block takes consecutive tiles. Most of their rows are in
+// a few consecutive parts, the window, which the block counts in shared memory. If the last row of a tile is outside of
+// the window, the window moves: on, or back to the beginning of another run of sorted rows. Rows in neither window are
+// counted in global memory.
+template <class K, class V, class Rows, class Part>
+__device__ __forceinline__ void partition_chunk_count(const Rows& r, Part part_of) {
     typedef typename PartitionPairs<K, V>::Tile Tile;
     u32* count = ((PartitionCounts*)dynamic_shared())->count;
     PartitionChunk chunk(r, part_of);
@@ -528,7 +549,9 @@ template <class K, class V, class Rows, class Part> __device__ __forceinline__ v
         for (u32 i = thread_index(); i < parts; i += Tile::THREADS) count[i] = 0;
         block_sync();
     };
-    auto last_of = [&](u64 first) { return partition_key<K, V>(r, first + Tile::ROWS < r.n ? first + Tile::ROWS - 1 : r.n - 1); };
+    auto last_of = [&](u64 first) {
+        return partition_key<K, V>(r, first + Tile::ROWS < r.n ? first + Tile::ROWS - 1 : r.n - 1);
+    };
     K k[Tile::EACH], next[Tile::EACH], last = last_of(first), last_next{};
     V v[Tile::EACH]; // of pairs, and of no use here
     partition_rows(r, Tile(first, r.n), k, v);
@@ -567,8 +590,9 @@ template <class K, class V, class Rows, class Part> __device__ __forceinline__ v
     flush();
 }
 
-// Where the parts of a chunk begin whose rows are counted, of which r.first rows are before. Each block takes some of the parts, and adds up by itself what
-// those before them have. A part that the chunk before has, too, began there.
+// partition_chunk_scan finds the beginnings of a chunk's parts from their counts; r.first rows come before the chunk.
+// Each block takes some of the parts, and adds up the rows of all parts before them. A part that the chunk before has,
+// too, began there.
 template <class Rows, class Part> __device__ __forceinline__ void partition_chunk_scan(const Rows& r, Part part_of) {
     u64 *counts = at<u64>(r.counts), *cursors = at<u64>(r.cursors), *starts = at<u64>(r.starts);
     PartitionChunk chunk(r, part_of);
@@ -585,7 +609,8 @@ template <class Rows, class Part> __device__ __forceinline__ void partition_chun
         }
     }
     if (r.to_region == r.regions && block_index() == 0)
-        for (u64 j = (u64)chunk.last + 1 + thread_index(); j <= r.parts; j += block_threads()) starts[j] = r.first + r.n;
+        for (u64 j = (u64)chunk.last + 1 + thread_index(); j <= r.parts; j += block_threads())
+            starts[j] = r.first + r.n;
 }
 
 template <class Shared> struct PartitionChunkShared {
@@ -593,7 +618,10 @@ template <class Shared> struct PartitionChunkShared {
     PartitionBounds bounds;
 };
 
-template <class K, class V, class Rows, class Part> __device__ __forceinline__ void partition_chunk_scatter(const Rows& r, Part part_of) {
+// partition_chunk_scatter writes the rows of a chunk to their parts. A block has cursors for a window of parts; a tile
+// whose rows have more parts than that is written in several turns.
+template <class K, class V, class Rows, class Part>
+__device__ __forceinline__ void partition_chunk_scatter(const Rows& r, Part part_of) {
     typedef PartitionColumns<K, V> Columns;
     typedef typename Columns::PairTile Tile;
     auto& shared = *(PartitionChunkShared<typename Columns::PairShared>*)dynamic_shared();
@@ -610,7 +638,8 @@ template <class K, class V, class Rows, class Part> __device__ __forceinline__ v
         Tile tile(first, r.n);
         u32 part[Tile::EACH];
 #pragma unroll
-        for (int i = 0; i < Tile::EACH; i++) part[i] = Tile::row(i) < tile.rows ? chunk.of(part_of(k[i])) : PartitionBounds::NONE;
+        for (int i = 0; i < Tile::EACH; i++)
+            part[i] = Tile::row(i) < tile.rows ? chunk.of(part_of(k[i])) : PartitionBounds::NONE;
         for (u32 begun = 0, last = 0; begun <= last;) { // parts before begun are done
             u32 base = PartitionBounds::NONE;
             last = 0;
@@ -623,12 +652,15 @@ template <class K, class V, class Rows, class Part> __device__ __forceinline__ v
             shared.bounds.of(base, last, turn);
             u32 parts = last - base < PARTITION_WINDOW ? last - base + 1 : PARTITION_WINDOW;
             begun = base + parts;
-            partition_tile<FEW_OTHERS, u32>(shared.tile, r, tile, k, v, parts, at<u64>(r.cursors) + base, [&](K, int i) {
+            auto in_window = [&](K, int i) {
                 u32 of = part[i] - base;
                 return of < parts ? of : parts;
-            }, [&] {
+            };
+            auto ahead = [&] {
                 if (begun > last && next < r.n) partition_rows(r, Tile(next, r.n), k, v);
-            });
+            };
+            u64* cursors = at<u64>(r.cursors) + base;
+            partition_tile<FEW_OTHERS, u32>(shared.tile, r, tile, k, v, parts, cursors, in_window, ahead);
         }
     }
 }
@@ -684,13 +716,22 @@ template <class K, class V, class Rows, class Place> __device__ __forceinline__ 
 
 #define WARPMAP_PARTITION_WITHIN(P, K, V, part_of)                                                                                               \
     WARPMAP_KERNEL(partition_sum, P) { partition_sum(p.rows); }                                                                                  \
-    WARPMAP_KERNEL_WIDE(partition_within_count, P, PARTITION_PAIR_THREADS, PartitionCounts) { partition_within_count<K, V>(p.rows, part_of(p)); }  \
+    WARPMAP_KERNEL_WIDE(partition_within_count, P, PARTITION_PAIR_THREADS, PartitionCounts) {                 \
+        partition_within_count<K, V>(p.rows, part_of(p));                                                     \
+    }                                                                                                         \
     WARPMAP_KERNEL_WIDE(partition_within_scatter, P, PARTITION_THREADS, PartitionColumns<K, V>::PairShared) { partition_within_scatter<K, V>(p.rows, part_of(p)); }
 
-#define WARPMAP_PARTITION_CHUNKS(P, K, V, part_of)                                                                                                                \
-    WARPMAP_KERNEL_WIDE(partition_chunk_count, P, PARTITION_PAIR_THREADS, PartitionCounts) { partition_chunk_count<K, V>(p.rows, part_of(p)); }             \
-    WARPMAP_KERNEL_WIDE(partition_chunk_scan, P, PARTITION_COUNT_THREADS, u128) { partition_chunk_scan(p.rows, part_of(p)); }                                                                          \
-    WARPMAP_KERNEL_WIDE(partition_chunk_scatter, P, PARTITION_THREADS, PartitionChunkShared<PartitionColumns<K, V>::PairShared>) { partition_chunk_scatter<K, V>(p.rows, part_of(p)); }
+#define WARPMAP_PARTITION_CHUNKS(P, K, V, part_of)                                                            \
+    WARPMAP_KERNEL_WIDE(partition_chunk_count, P, PARTITION_PAIR_THREADS, PartitionCounts) {                  \
+        partition_chunk_count<K, V>(p.rows, part_of(p));                                                      \
+    }                                                                                                         \
+    WARPMAP_KERNEL_WIDE(partition_chunk_scan, P, PARTITION_COUNT_THREADS, u128) {                             \
+        partition_chunk_scan(p.rows, part_of(p));                                                             \
+    }                                                                                                         \
+    WARPMAP_KERNEL_WIDE(partition_chunk_scatter, P, PARTITION_THREADS,                                        \
+                        PartitionChunkShared<PartitionColumns<K, V>::PairShared>) {                           \
+        partition_chunk_scatter<K, V>(p.rows, part_of(p));                                                    \
+    }
 
 #define WARPMAP_PARTITION_GROUP(P, K, V, place_of) \
     WARPMAP_KERNEL_WIDE(partition_group, P, PARTITION_THREADS, PartitionColumns<K, V>::Shared) { partition_group<K, V>(p.rows, place_of(p)); }

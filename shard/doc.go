@@ -83,7 +83,8 @@
 //
 // maps.go, sets.go, counters.go and multimaps.go turn the arguments of methods into batches (batch.go) and jobs
 // (job.go). An exchanger (exchanger.go) does a job: a cluster (cluster*.go, exchange.go) over devices of this process,
-// a joint (joint*.go) over members. plan.go plans rounds. flight.go carries rows that are split by owner, and
-// regions.go carries sorted rows; exchange.cu, regions.cu and sort.cu have the kernels. member.go has a device's
+// a joint (joint*.go) over members. plan.go plans rounds. flight.go carries rows that are split by owner. For
+// sorted rows, order.go chooses the order, waves.go lays out the boxes, and regions.go carries the rows. exchange.cu,
+// regions.cu and sort.cu have the kernels, and layout.go has their parameters and sizes. member.go has a device's
 // streams and memory.
 package shard

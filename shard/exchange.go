@@ -12,8 +12,8 @@ import (
 )
 
 // defaultPiece is the number of rows of a piece if Options do not say and memory allows it: as many as the kernels can
-// number with 32 bits, in the box of a device that gets as many as it sends. For each piece, all of a table is read, and
-// written by inserts.
+// number with 32 bits, in the box of a device that gets as many as it sends. For each piece, all of a table is read,
+// and written by inserts.
 const defaultPiece = 1 << 30
 
 // mostPiece is the most rows that an inbox has room for.

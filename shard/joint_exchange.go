@@ -10,14 +10,22 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// request is a member's part of an operation: its number of rows, the counts of each chunk for each owner, and the order
-// by which it counted.
+// request is a member's part of an operation: its number of rows, the counts of each chunk for each owner, and the
+// order by which it counted.
 type request struct {
 	N       int
 	Counts  []uint64
 	Regions int    // anyOrder without rows
 	Order   uint64 // its seed
 	Paired  bool   // this member's table takes pairs
+}
+
+// largestOf returns the number of rows of the member that has most.
+func largestOf(said []request) (n int) {
+	for _, x := range said {
+		n = max(n, x.N)
+	}
+	return n
 }
 
 // exchange does a job of all members. s has this member's rows, and err is its error of an earlier step. exchange waits
@@ -41,7 +49,7 @@ func (j *joint) exchange(what string, jb *job, s source, err error) error {
 	if err != nil {
 		return err
 	}
-	jb.order = agreedOrder(jb, said)
+	jb.order = j.agreedOrder(jb, said)
 	recount := func(x request) bool { return x.N > 0 && x.Regions != jb.order.regions }
 	if slices.ContainsFunc(said, recount) {
 		if recount(own) {
@@ -59,13 +67,9 @@ func (j *joint) exchange(what string, jb *job, s source, err error) error {
 		if err == nil {
 			return j.carryOut(jb, p, s)
 		}
-		largest := 0
-		for _, x := range said {
-			largest = max(largest, x.N)
-		}
 		if short := (shortError{}); !errors.As(err, &short) {
 			return err
-		} else if !j.smaller(jb, largest, piece, most) {
+		} else if !j.smaller(jb, largestOf(said), piece, most) {
 			return short.error
 		}
 		err = nil
@@ -250,20 +254,14 @@ func (j *joint) makeRoom(jb *job, p plan) error {
 		}
 	}
 	if words := j.cursorsOf(jb, p); j.m.cursors.Len() < words {
-		if err := release(&j.m.cursors); err != nil {
-			return err
-		}
-		var err error
-		if j.m.cursors, err = device.Make[uint64](j.d, words); err != nil {
-			return err
-		}
+		return j.m.roomForCursors(words)
 	}
 	return nil
 }
 
 // cursorsOf returns the number of cursors of a plan: one for each round, owner and region.
 func (j *joint) cursorsOf(jb *job, p plan) int {
-	return max(256, len(p.rounds)*j.size*max(1, jb.order.regions))
+	return max(leastCursors, len(p.rounds)*j.size*max(1, jb.order.regions))
 }
 
 // outgoing is the part of the outbox that is for a rank, or comes back from it. Keys that go to all are the caller's

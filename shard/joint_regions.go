@@ -9,8 +9,8 @@ import (
 	"github.com/warpmap/warpmap/shard/internal/nccl"
 )
 
-// Members' large batches are sorted and worked on in steps as those of one process are: see regions.go. NCCL carries the
-// rows of a step between all members at once, and the results of a step back.
+// Members' large batches are sorted and worked on in steps as those of one process are: see regions.go. NCCL carries
+// the rows of a step between all members at once, and the results of a step back.
 
 // anyOrder is the number of regions that a member without rows asks for: any.
 const anyOrder = -1
@@ -30,23 +30,21 @@ func (j *joint) wanted(jb *job, s source) (o order) {
 	if s.n == 0 {
 		o.regions = anyOrder
 	}
-	if !ok || s.n > 0 && (o.regions < 2 || j.words(s, o) > mostWords) || !j.m.regional.load(j.d, j.widths) {
+	if !ok || s.n > 0 && (o.regions < 2 || j.words(s.n, j.piece, o) > mostWords) || !j.m.regional.load(j.d, j.widths) {
 		return order{}
 	}
 	return o
 }
 
-// mostWords is the most counts that a member sends to all others for an order: 8 MiB.
-const mostWords = 1 << 20
-
-// words returns the number of counts of this member's rows.
-func (j *joint) words(s source, o order) int {
-	chunk := o.chunk(j.piece)
-	return (s.n + chunk - 1) / chunk * j.size * max(1, o.regions)
+// words returns the number of counts of a member with n rows in pieces.
+func (j *joint) words(n, piece int, o order) int {
+	chunk := o.chunk(piece)
+	return (n + chunk - 1) / chunk * j.size * max(1, o.regions)
 }
 
-// agreedOrder returns the order that all members want, with the largest number of regions; none if one wants none.
-func agreedOrder(jb *job, said []request) order {
+// agreedOrder returns the order that all members want, with the largest number of regions. It returns none if one
+// member wants none, or if one would have to send too many counts by it.
+func (j *joint) agreedOrder(jb *job, said []request) order {
 	o := order{paired: jb.pairs()}
 	for rank, x := range said {
 		if x.Regions == 0 || rank > 0 && x.Order != o.seed {
@@ -55,7 +53,7 @@ func agreedOrder(jb *job, said []request) order {
 		o.regions, o.seed = max(o.regions, x.Regions), x.Order
 		o.paired = o.paired && (x.Paired || x.N == 0)
 	}
-	if o.regions <= 0 {
+	if o.regions <= 0 || j.words(largestOf(said), j.piece, o) > mostWords {
 		return order{}
 	}
 	return o.inSteps(!jb.asks, true)
@@ -63,7 +61,7 @@ func agreedOrder(jb *job, said []request) order {
 
 // counted counts this member's rows by chunk, owner and, where they go in an order, region.
 func (j *joint) counted(s source, o order) ([]uint64, error) {
-	chunk, words := o.chunk(j.piece), j.words(s, o)
+	chunk, words := o.chunk(j.piece), j.words(s.n, j.piece, o)
 	var err error
 	if o.regions > 0 {
 		err = j.m.startCountRegions(s, j.seed, j.size, o, chunk, words)
@@ -83,8 +81,7 @@ func (j *joint) boxRows(jb *job, p plan, r, from, n int) received {
 
 // roundsOrdered does all rounds of a plan whose rows are sorted, one after the other: see regions.go.
 func (j *joint) roundsOrdered(jb *job, p plan, s source) error {
-	starts := p.starts(j.rank)
-	if err := j.m.cursors.Slice(0, len(starts)).Write(j.m.split, starts); err != nil {
+	if err := j.m.setCursors(p.starts(j.rank)); err != nil {
 		return err
 	}
 	for r := range p.rounds {
@@ -114,8 +111,8 @@ func (j *joint) sendOrdered(jb *job, p plan, r int, s source) error {
 		}
 	}
 	if rows := rd.to[j.rank] - rd.from[j.rank]; rows > 0 {
-		x := sorting{from: rd.from[j.rank], rows: rows, round: r, half: half, owners: j.size, order: p.order, seed: j.seed,
-			box: j.boxRows(jb, p, r, 0, p.layouts[r].rows[j.rank])}
+		x := sorting{from: rd.from[j.rank], rows: rows, round: r, half: half, owners: j.size, order: p.order,
+			seed: j.seed, box: j.boxRows(jb, p, r, 0, p.layouts[r].rows[j.rank])}
 		if err := j.m.sortRows(j.widths, jb, s, x); err != nil {
 			return err
 		}
@@ -123,8 +120,9 @@ func (j *joint) sendOrdered(jb *job, p plan, r int, s source) error {
 	if err := errors.Join(j.m.sorted[half].Record(j.m.split), j.wire.Wait(j.m.sorted[half])); err != nil {
 		return err
 	}
+	going := func(out, in received) []carried { return p.order.going(jb, out, in) }
 	for step := range p.order.steps {
-		err := j.carryStep(p, r, step, func(out, in received) []carried { return p.order.going(jb, out, in) }, jb, false)
+		err := j.carryStep(p, r, step, going, jb, false)
 		if err = errors.Join(err, j.m.steps[half].ready[step].Record(j.wire)); err != nil {
 			return err
 		}
@@ -141,13 +139,8 @@ func (j *joint) sendOrdered(jb *job, p plan, r int, s source) error {
 func (j *joint) answerOrdered(jb *job, p plan, r, step int) error {
 	steps := j.m.steps[r%2]
 	from, rows := p.stepRows(r, step, j.rank)
-	return errors.Join(j.m.work.Wait(steps.ready[step]), j.operateOrdered(jb, p, r, from, rows, j.sorted(p, r)),
-		steps.answered[step].Record(j.m.work))
-}
-
-// sorted returns how rows of a round come to this member's table.
-func (j *joint) sorted(p plan, r int) *frame.Sorted {
-	return &frame.Sorted{Regions: int64(p.order.regions), Largest: int64(p.layouts[r].largest[j.rank]), Paired: p.order.paired}
+	return errors.Join(j.m.work.Wait(steps.ready[step]),
+		j.operateOrdered(jb, p, r, from, rows, p.sortedRows(r, j.rank)), steps.answered[step].Record(j.m.work))
 }
 
 // carryStep has NCCL carry the rows of a step between this member and others, or the results of the step back.
@@ -182,40 +175,29 @@ func (j *joint) carryStep(p plan, r, step int, columns func(out, in received) []
 
 // workOrdered inserts what this member gets in a round. Its table knows when each step is there.
 func (j *joint) workOrdered(jb *job, p plan, r int) error {
-	steps, o := j.m.steps[r%2], j.sorted(p, r)
 	if !jb.asks {
-		for step, regions := range p.order.steps {
-			_, rows := p.stepRows(r, step, j.rank)
-			o.Chunks = append(o.Chunks, frame.SortedChunk{Rows: int64(rows), Regions: int64(regions), Ready: steps.ready[step]})
-		}
-		if err := j.operateOrdered(jb, p, r, 0, p.rounds[r].gets[j.rank], o); err != nil {
+		o, steps := p.sortedRows(r, j.rank), j.m.steps[r%2]
+		o.Chunks = p.chunks(r, j.rank, steps.ready)
+		if err := errors.Join(j.operateOrdered(jb, p, r, 0, p.rounds[r].gets[j.rank], o),
+			steps.answerAll(j.m.work, p.steps())); err != nil {
 			return err
-		}
-		for _, answered := range steps.answered[:len(p.order.steps)] {
-			if err := answered.Record(j.m.work); err != nil {
-				return err
-			}
 		}
 	}
 	return j.m.done[r%2].Record(j.m.work)
 }
 
+// operateOrdered does the operation on rows of this member's inbox.
 func (j *joint) operateOrdered(jb *job, p plan, r, from, rows int, o *frame.Sorted) error {
 	if rows == 0 {
 		return nil
 	}
 	got := j.boxRows(jb, p, r, from, rows)
 	got.sorted = o
+	run := func(got received) error { return j.operate(jb, got) }
 	if !o.Paired {
-		return j.operate(jb, got)
+		return run(got)
 	}
-	got.values = got.keys
-	err := jb.run(0, j.m.work, got)
-	if errors.Is(err, frame.ErrPairs) {
-		return j.m.inColumns(j.widths, jb, got, func(got received) error { return j.operate(jb, got) },
-			func(got received, why error) error { return j.none(jb, got, why) })
-	}
-	return err
+	return j.m.inPairs(j.widths, jb, 0, got, run, func(got received, why error) error { return j.none(jb, got, why) })
 }
 
 // fetchOrdered queues carrying the results of a round back, and putting them where they belong.

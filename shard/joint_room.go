@@ -27,8 +27,8 @@ type boxRows struct {
 	cursors     int
 }
 
-// layoutOf returns what a plan needs. All members compute the same.
-func (j *joint) layoutOf(jb *job, p plan) (boxes, boxRows) {
+// needs returns the room that a plan needs. All members compute the same.
+func (j *joint) needs(jb *job, p plan) (boxes, boxRows) {
 	b := boxes{regions: jb.order.regions, halves: min(2, len(p.rounds)), all: jb.all, mixed: jb.mixed,
 		counted: jb.counts}
 	n := boxRows{gets: slices.Clone(p.rows), sends: make([]int, j.size), cursors: j.cursorsOf(jb, p)}
@@ -82,7 +82,7 @@ func (j *joint) roomFor(what string, jb *job, p plan) error {
 	if len(p.rounds) == 0 {
 		return nil
 	}
-	b, n := j.layoutOf(jb, p)
+	b, n := j.needs(jb, p)
 	if n.within(j.roomy[b]) {
 		return nil
 	}
@@ -120,13 +120,14 @@ func (j *joint) roomFor(what string, jb *job, p plan) error {
 // smaller makes pieces smaller, for the rest of a call whose largest batch has as many rows as largest. piece and most
 // are the table's own. It reports whether that was possible. All members do the same.
 func (j *joint) smaller(jb *job, largest, piece, most int) bool {
+	next := max(tileMost, min(j.piece, largest)/4)
 	switch {
-	case jb.order.regions > 0 && j.piece <= regionMost: // owners alone take less
-		jb.order, j.piece = order{}, piece
+	case jb.order.regions > 0 && (j.piece <= regionMost || j.words(largest, next, jb.order) > mostWords):
+		jb.order, j.piece = order{}, piece // to split by owners takes less memory, and fewer counts
 	case j.piece <= tileMost:
 		return false
 	default:
-		j.piece = max(tileMost, min(j.piece, largest)/4)
+		j.piece = next
 	}
 	chunk := jb.order.chunk(j.piece)
 	j.most = max(chunk, min(j.piece+j.piece/8+tileMost, most))

@@ -37,6 +37,25 @@ const (
 	partBits       = 11   // of a part, one of frame.MaxParts or none
 )
 
+// The share of the regions that each step has, in percent. A table works on rows more slowly than they arrive. So the
+// first step is short, to let the table begin early, and later steps are few. The last step of a look-up is short, too,
+// because its results return after the table is done. Members have fewer steps: NCCL takes some 100 µs to begin with
+// each, and carries all regions of a step in one message.
+var (
+	insertSteps       = []int{5, 8, 12, 18, 25, 32}
+	lookUpSteps       = []int{4, 8, 14, 20, 20, 16, 10, 5, 3}
+	memberInsertSteps = []int{15, 35, 50}
+	memberLookUpSteps = []int{10, 25, 35, 20, 10}
+)
+
+const (
+	leastCursors = 256     // that a member has memory for
+	columnRows   = 1 << 24 // pairs that become columns at once, at most: see member.inPairs
+	mostWords    = 1 << 20 // counts that a member sends to all others for an order, at most: 8 MiB
+	// Regions are uneven if one has more than unevenRegions times the average, and unevenRows more in all.
+	unevenRegions, unevenRows = 2, 1 << 22
+)
+
 // regionShape is a tile that is split by regions, too, on a device with so much shared memory for a block: rows of a
 // thread, and bytes of the widest column, at most. It has more rows than another tile, for of a part it has few, and
 // what goes through NVLink in short pieces goes slower: of 63 regions on two H200s 16 rows a thread take 3.66 ms where

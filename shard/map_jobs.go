@@ -41,6 +41,7 @@ func noChooser(x table.Table) error {
 		"(want a family whose tables are a table.Chooser)", family, x.Family())
 }
 
+// ordering returns how the tables want rows sorted.
 func (t mapTables[K, V]) ordering(insert bool) func(i, rows int) (frame.Ordering, bool) {
 	return func(i, rows int) (frame.Ordering, bool) { return orderingOf(t[i], rows, insert) }
 }
@@ -66,9 +67,10 @@ func sortedView[T any](x T, o *frame.Sorted) T {
 }
 
 func (t mapTables[K, V]) finding(values bool) job {
-	j := job{asks: true, flags: true, ordering: t.ordering(false), run: func(i int, st *device.Stream, r received) error {
+	find := func(i int, st *device.Stream, r received) error {
 		return sortedView(t[i], r.sorted).FindOn(st, device.View[K](r.keys, 0, r.n), outOf[V](r), flagsOf(r))
-	}}
+	}
+	j := job{asks: true, flags: true, ordering: t.ordering(false), run: find}
 	if values {
 		j.values = back
 	}
@@ -76,9 +78,10 @@ func (t mapTables[K, V]) finding(values bool) job {
 }
 
 func (t mapTables[K, V]) deleting() job {
-	return job{asks: true, erases: true, flags: true, ordering: t.ordering(false), run: func(i int, st *device.Stream, r received) error {
+	erase := func(i int, st *device.Stream, r received) error {
 		return sortedView(t[i], r.sorted).DeleteOn(st, device.View[K](r.keys, 0, r.n), flagsOf(r))
-	}}
+	}
+	return job{asks: true, erases: true, flags: true, ordering: t.ordering(false), run: erase}
 }
 
 // updaters are the tables of a map that combines values.

@@ -25,7 +25,7 @@ type member struct {
 	sorted              [2]*device.Event // the end of a round's sorting
 	returned            *device.Event    // the end of the last copies of results
 	begun               *device.Event    // the end of the last copy of starts
-	steps               [2]inSteps
+	steps               [2]stepEvents
 	count               device.Kernel[countRows]
 	splits              device.Kernel[splitRows]
 	gather, merge       device.Kernel[gatherRows]
@@ -139,7 +139,7 @@ func (m *member) roomForCursors(words int) (err error) {
 		return err
 	}
 	m.starts = device.Host[uint64]{}
-	words = max(256, words)
+	words = max(leastCursors, words)
 	if m.starts, err = device.MakeHost[uint64](m.d, words); err == nil {
 		m.cursors, err = device.Make[uint64](m.d, words)
 	}

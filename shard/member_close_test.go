@@ -142,11 +142,7 @@ func TestMemberClosesEarly(t *testing.T) {
 	t.Setenv(nccl.Env, standin.Build(t))
 	for leaver := range 2 {
 		guests := inviting(t, several(t, "cpu", 2))
-		for _, step := range []guestStep{{"Join", func(g *guest) (err error) {
-			g.m, err = shard.Join(t.Context(), shard.JoinOptions{Rank: g.rank, Size: 2, Meet: g.meet, Token: "secret",
-				Device: g.d})
-			return err
-		}}, {"New", func(g *guest) (err error) {
+		for _, step := range []guestStep{{"Join", (*guest).join}, {"New", func(g *guest) (err error) {
 			g.x, err = made(shard.NewMap(g.m, shard.Options{}, func(d *device.Device,
 				o table.Options) (table.Map[uint32, uint32], error) {
 				x, err := families[uint32, uint32]()["warpcore"](d, o)

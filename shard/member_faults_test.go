@@ -37,6 +37,13 @@ type guest struct {
 	keys, values []uint32
 }
 
+// join makes the guest a member.
+func (g *guest) join() (err error) {
+	g.m, err = shard.Join(context.Background(), shard.JoinOptions{Rank: g.rank, Size: g.size, Meet: g.meet,
+		Token: "secret", Device: g.d, Timeout: 15 * time.Second})
+	return err
+}
+
 // guestStep is what all members do at once.
 type guestStep struct {
 	name string
@@ -44,11 +51,7 @@ type guestStep struct {
 }
 
 var guestSteps = []guestStep{
-	{"Join", func(g *guest) (err error) {
-		g.m, err = shard.Join(context.Background(), shard.JoinOptions{Rank: g.rank, Size: g.size, Meet: g.meet,
-			Token: "secret", Device: g.d, Timeout: 15 * time.Second})
-		return err
-	}},
+	{"Join", (*guest).join},
 	{"New", func(g *guest) (err error) {
 		g.x, err = made(shard.NewMap(g.m, shard.Options{Piece: 600}, families[uint32, uint32]()["warpcore"]))
 		return err
@@ -145,7 +148,8 @@ func inviting(t *testing.T, devices []*device.Device) (guests []*guest) {
 	must(t, err)
 	for rank, d := range devices {
 		keys, values := batches([]int{guestRows}, uint64(1+rank*guestRows))
-		guests = append(guests, &guest{rank: rank, size: len(devices), meet: "127.0.0.1:" + port, d: d, keys: keys[0], values: values[0]})
+		guests = append(guests, &guest{rank: rank, size: len(devices), meet: "127.0.0.1:" + port, d: d, keys: keys[0],
+			values: values[0]})
 	}
 	return guests
 }

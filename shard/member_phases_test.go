@@ -122,34 +122,41 @@ func playPhases(m *shard.Member, multi bool) (err error) {
 	}
 	keys, values := batches([]int{3000, 0, 4500}, 1)
 	own, vals, asked := keys[m.Rank()], values[m.Rank()], keys[(m.Rank()+1)%m.Size()]
-	if multi {
-		x, err := shard.NewMultiMap(m, shard.Options{Piece: 1}, func(d *device.Device, o table.Options) (
+	var x interface {
+		Insert(keys, values []uint32) error
+		Len() (int, error)
+		Close() error
+	}
+	var ask func() error
+	if o := (shard.Options{Piece: 1}); multi {
+		many, e := shard.NewMultiMap(m, o, func(d *device.Device, o table.Options) (
 			table.MultiMap[uint32, uint32], error) {
 			inner, err := multiMaps[uint32, uint32]()["slab"](d, o)
 			return phasedMultiMap{inner, p}, err
 		})
-		if err != nil {
+		x, err = many, e
+		ask = func() error {
+			offsets, got, err := many.FindAll(asked)
+			if err == nil && (len(got) != len(asked) || int(offsets[len(asked)]) != len(asked)) {
+				err = fmt.Errorf("%d values of %d keys", len(got), len(asked))
+			}
 			return err
 		}
-		defer func() { err = errors.Join(err, x.Close()) }()
-		if err := x.Insert(own, vals); err != nil {
+	} else {
+		one, e := shard.NewMap(m, o, func(d *device.Device, o table.Options) (table.Map[uint32, uint32], error) {
+			inner, err := families[uint32, uint32]()["warpcore"](d, o)
+			return phasedMap{inner, p}, err
+		})
+		x, err = one, e
+		ask = func() error {
+			found := make([]bool, len(asked))
+			err := one.Find(asked, make([]uint32, len(asked)), found)
+			if err == nil && slices.Contains(found, false) {
+				err = errors.New("a key is not found")
+			}
 			return err
 		}
-		p.armed.Store(p.act != nil)
-		offsets, got, err := x.FindAll(asked)
-		if err == nil && (len(got) != len(asked) || int(offsets[len(asked)]) != len(asked)) {
-			err = fmt.Errorf("%d values of %d keys", len(got), len(asked))
-		}
-		if err == nil {
-			_, err = x.Len() // a member that had its results may have ended its call
-		}
-		return err
 	}
-	x, err := shard.NewMap(m, shard.Options{Piece: 1}, func(d *device.Device, o table.Options) (
-		table.Map[uint32, uint32], error) {
-		inner, err := families[uint32, uint32]()["warpcore"](d, o)
-		return phasedMap{inner, p}, err
-	})
 	if err != nil {
 		return err
 	}
@@ -158,13 +165,8 @@ func playPhases(m *shard.Member, multi bool) (err error) {
 		return err
 	}
 	p.armed.Store(p.act != nil)
-	found := make([]bool, len(asked))
-	err = x.Find(asked, make([]uint32, len(asked)), found)
-	if err == nil && slices.Contains(found, false) {
-		err = errors.New("a key is not found")
-	}
-	if err == nil {
-		_, err = x.Len()
+	if err = ask(); err == nil {
+		_, err = x.Len() // a member that had its results may have ended its call
 	}
 	return err
 }
@@ -227,8 +229,7 @@ func TestMembersUneven(t *testing.T) {
 		}
 		guests := inviting(t, several(t, "cpu", n))
 		errs, _ := party(t, guests, guestStep{"all", func(g *guest) (err error) {
-			if g.m, err = shard.Join(t.Context(), shard.JoinOptions{Rank: g.rank, Size: n, Meet: g.meet, Token: "secret",
-				Device: g.d}); err != nil {
+			if err := g.join(); err != nil {
 				return err
 			}
 			x, err := shard.NewMap(g.m, shard.Options{Piece: 1, Options: table.Options{Seed: 5}},
@@ -250,8 +251,7 @@ func TestMembersBoxes(t *testing.T) {
 	for _, piece := range []int{0, 17_000} {
 		guests := inviting(t, several(t, "cpu", 2))
 		errs, _ := party(t, guests, guestStep{"all", func(g *guest) (err error) {
-			if g.m, err = shard.Join(t.Context(), shard.JoinOptions{Rank: g.rank, Size: 2, Meet: g.meet, Token: "secret",
-				Device: g.d}); err != nil {
+			if err := g.join(); err != nil {
 				return err
 			}
 			x, err := shard.NewMap(g.m, shard.Options{Regions: 8, Piece: piece, Options: table.Options{Capacity: 300_000}},

@@ -1,7 +1,6 @@
 package shard_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -43,8 +42,7 @@ func hungries(t *testing.T, n, regions int) []*hungry {
 	}
 	errs, _ := party(t, guests, guestStep{"make", func(g *guest) (err error) {
 		h := all[g.rank]
-		if g.m, err = shard.Join(context.Background(), shard.JoinOptions{Rank: g.rank, Size: n, Meet: g.meet,
-			Token: "secret", Device: g.d}); err != nil {
+		if err := g.join(); err != nil {
 			return err
 		}
 		keys := make([]uint64, hungryRows)

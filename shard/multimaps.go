@@ -39,7 +39,8 @@ func (t multiTables[K, V]) inserting() job {
 	return job{values: sent,
 		ordering: func(i, rows int) (frame.Ordering, bool) { return orderingOf(t[i], rows, true) },
 		run: func(i int, st *device.Stream, r received) error {
-			return sortedView(t[i], r.sorted).InsertOn(st, device.View[K](r.keys, 0, r.n), device.View[V](r.values, 0, r.n))
+			keys, values := device.View[K](r.keys, 0, r.n), device.View[V](r.values, 0, r.n)
+			return sortedView(t[i], r.sorted).InsertOn(st, keys, values)
 		}}
 }
 
@@ -87,7 +88,8 @@ func (m *MultiMap[K, V]) Insert(keys []K, values []V) error {
 
 // InsertOn does what Insert does, on the device of the slices: see table.MultiMap.
 func (m *MultiMap[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
-	return m.over().add(deviceRows[K, V]{st: st, keys: keys, values: values}.batch("Insert", values), m.tables.inserting())
+	rows := deviceRows[K, V]{st: st, keys: keys, values: values}
+	return m.over().add(rows.batch("Insert", values), m.tables.inserting())
 }
 
 // InsertEach does what InsertOn does, with a batch that is on several devices. FullError counts positions from the

@@ -24,16 +24,16 @@ func (m Mode) String() string { return frame.NameOf("Mode", int(m), "distributed
 type Options struct {
 	table.Options
 	Mode Mode
-	// Copies sends all rows by copies between devices. Without it, kernels write rows that are not sorted by regions into
-	// the memory of devices that they have access to. With it, no device asks for access to another.
+	// Copies sends all rows by copies between devices. Without it, kernels write rows that are not sorted by regions
+	// into the memory of devices that they have access to. With it, no device asks for access to another.
 	Copies bool
-	// Piece is the largest number of rows of each device's batch in one round. While the tables work on a round, the next
-	// one is split and sent, unless rows are sorted by regions. Zero means 2³⁰, or fewer if memory is short.
+	// Piece is the largest number of rows of each device's batch in one round. While the tables work on a round, the
+	// next one is split and sent, unless rows are sorted by regions. Zero means 2³⁰, or fewer if memory is short.
 	Piece int
-	// Regions is the number of regions of each device's table by which large batches are sorted at their source, besides
-	// the split by devices. The owners' tables need not sort these rows by regions again. There can be up to 1024 regions
-	// in all. Zero means as many as the tables ask for, which is none on CPU devices; less than 0 means none. Regions are
-	// for families whose tables keep keys in the order of their hashes (warpcore).
+	// Regions is the number of regions of each device's table by which large batches are sorted at their source,
+	// besides the split by devices. The owners' tables need not sort these rows by regions again. There can be up to
+	// 1024 regions in all. Zero means as many as the tables ask for, which is none on CPU devices; less than 0 means
+	// none. Regions are for families whose tables keep keys in the order of their hashes (warpcore).
 	Regions int
 	// AskAll is how many keys a look-up may have that asks all devices. Such a look-up counts nothing and waits for no
 	// counts, and each device looks up all keys. The keys of larger look-ups go to their owners. Zero means 4096 on

@@ -16,9 +16,9 @@ type plan struct {
 	layouts []layout
 }
 
-// sorted makes the plan one of rows in an order. counts[i] has the rows of each part for each chunk of source i. Rows go
-// as columns if a region has many more rows than others: a table that takes pairs builds its parts from as many rows each,
-// and would want columns then.
+// sorted makes the plan one of rows in an order. counts[i] has the rows of each part for each chunk of source i. Rows
+// go as columns if a region has many more rows than others: a table that takes pairs builds its parts from as many rows
+// each, and would want columns then.
 func (p *plan) sorted(o order, counts [][]uint64, chunk int) {
 	p.order = o
 	for _, rd := range p.rounds {
@@ -29,9 +29,6 @@ func (p *plan) sorted(o order, counts [][]uint64, chunk int) {
 		p.layouts = append(p.layouts, b)
 	}
 }
-
-// Regions are uneven if one has more than unevenRegions times the rows of the average, and of unevenRows in all regions.
-const unevenRegions, unevenRows = 2, 1 << 22
 
 // steps returns how many steps a round has; rows that are not sorted go in one.
 func (p *plan) steps() int { return max(1, len(p.order.steps)) }

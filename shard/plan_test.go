@@ -170,8 +170,8 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 	}
 }
 
-// The rows of a round fill each box without gaps: the inbox wave after wave, and after it the rows for each other owner,
-// region after region.
+// The rows of a round fill each box without gaps: the inbox wave after wave, and after it the rows for each other
+// owner, region after region.
 func TestLayouts(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for range 50 {
@@ -251,7 +251,8 @@ func layoutIsFull(p plan, r int, counts [][]uint64) error {
 	return nil
 }
 
-// A batch that a piece has room for goes in one round, though its last chunk is short and the keys of one owner are some more.
+// A batch that a piece has room for goes in one round, though its last chunk is short and the keys of one owner are
+// some more.
 func TestOneRound(t *testing.T) {
 	for _, size := range []int{250_000_000, defaultPiece} {
 		for _, chunk := range []int{chunkOf(defaultPiece), order{regions: 64}.chunk(size)} {
@@ -265,5 +266,44 @@ func TestOneRound(t *testing.T) {
 				t.Errorf("%d rows by chunks of %d: %d rounds of %d rows at most", size, chunk, len(p.rounds), p.rows)
 			}
 		}
+	}
+}
+
+// Members send a bounded number of counts: if the order that all want takes more, or if smaller pieces would, rows are
+// split by owners only.
+func TestFewCounts(t *testing.T) {
+	jb := &job{values: sent}
+	for _, x := range []struct {
+		piece, rows int
+		regions     [2]int
+		want        int
+	}{
+		{regionMost, 20 * regionMost, [2]int{2, 512}, 512},
+		{regionMost, 1025 * regionMost, [2]int{512, anyOrder}, 0},
+		{regionMost, 1025 * regionMost, [2]int{2, 512}, 0}, // 2 alone are few counts
+		{regionMost, 1025 * regionMost, [2]int{2, 2}, 2},
+	} {
+		j := &joint{Member: &Member{size: 2}, piece: x.piece}
+		o := j.agreedOrder(jb, []request{{N: x.rows, Regions: x.regions[0]}, {Regions: x.regions[1]}})
+		if o.regions != x.want {
+			t.Errorf("%+v: %d regions", x, o.regions)
+		}
+		if n := j.words(x.rows, j.piece, o); n > mostWords {
+			t.Errorf("%+v: %d counts", x, n)
+		}
+	}
+	const rows = 1 << 28
+	j := &joint{Member: &Member{size: 2}, piece: rows, most: rows}
+	jb.order = order{regions: 512}
+	for step := 0; jb.order.regions > 0; step++ {
+		if n := j.words(rows, j.piece, jb.order); n > mostWords || step > 20 {
+			t.Fatalf("after %d steps: %d counts of pieces of %d", step, n, j.piece)
+		}
+		if !j.smaller(jb, rows, rows, rows) {
+			t.Fatal("there are no smaller pieces")
+		}
+	}
+	if j.piece != rows {
+		t.Errorf("split by owners, pieces have %d rows at first (want %d)", j.piece, rows)
 	}
 }

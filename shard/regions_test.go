@@ -18,14 +18,14 @@ import (
 	"github.com/warpmap/warpmap/warpcore"
 )
 
-// orderly is a map that checks that each of its chunks and steps has the rows of its regions, and counts the rows that it
-// gets sorted: those that it inserts, and those that it looks up or deletes.
+// orderly is a map that checks that each of its chunks and steps has the rows of its regions, and counts the rows that
+// it gets sorted: those that it inserts, and those that it looks up or deletes.
 type orderly[K uint32 | uint64, V any] struct {
 	*warpcore.Map[K, V]
 	order       *frame.Sorted
 	rows, asked *atomic.Int64
-	pairs       func() bool // whether it takes pairs this time; nil: it does not ask for any
-	runs        int         // the most sorted runs that rows without chunks come in; 0: one
+	pairs       func() error // why it does not take pairs this time; nil: it does not ask for any
+	runs        int          // the most sorted runs that rows without chunks come in; 0: one
 }
 
 func (o orderly[K, V]) Ordering(n int, insert bool) frame.Ordering {
@@ -70,12 +70,9 @@ func (o orderly[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted
 	return o.Map.Sorted(o.order).DeleteOn(st, keys, deleted)
 }
 
-// insertPairs inserts pairs as columns, or returns frame.ErrPairs.
+// insertPairs inserts pairs as columns, or returns the error of pairs.
 func (o orderly[K, V]) insertPairs(st *device.Stream, pairs device.Slice[K]) error {
-	if !o.pairs() {
-		return frame.ErrPairs
-	}
-	if err := o.order.Wait(st); err != nil {
+	if err := errors.Join(o.pairs(), o.order.Wait(st)); err != nil {
 		return err
 	}
 	d := st.Device()
@@ -149,9 +146,11 @@ func (o orderly[K, V]) see(st *device.Stream, keys device.Slice[K], rows *atomic
 func inRegions[K uint32 | uint64, V comparable](t *testing.T, devices []*device.Device, o shard.Options, sizes []int, keyOf func(i int) K, valueOf func(k K) V) {
 	t.Helper()
 	var rows, asked, turns atomic.Int64
-	var pairs func() bool
+	var pairs func() error
 	if _, equal := any(*new(V)).(K); equal && o.Regions%2 == 1 { // as they are, and as columns
-		pairs = func() bool { return turns.Add(1)%3 != 0 }
+		pairs = func() error {
+			return []error{nil, frame.ErrPairs, nil, &device.OutOfMemoryError{}}[turns.Add(1)%4]
+		}
 	}
 	m, err := shard.NewMap(devices, o, func(d *device.Device, each table.Options) (table.Map[K, V], error) {
 		inner, err := warpcore.New[K, V](d, warpcore.Options{Options: each})
@@ -249,7 +248,8 @@ func TestRegions(t *testing.T) {
 	}
 }
 
-// Tables that may not grow name what is not in, whatever way rows came; and where rows cannot come in order, they come without.
+// Tables that may not grow name what is not in, whatever way rows came; and where rows cannot come in order, they come
+// without.
 func TestRegionsRefused(t *testing.T) {
 	devices := several(t, "cpu", 3)
 	o := shard.Options{Options: table.Options{MaxBytes: 48 << 10}, Regions: 20}

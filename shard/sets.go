@@ -32,6 +32,7 @@ func NewSet[K any, O Over](over O, o Options, newTable func(d *device.Device, o 
 // setTables are the tables of a set that are in this process, one a device, and the operations on them as jobs.
 type setTables[K any] []table.Set[K]
 
+// ordering returns how the tables want rows sorted.
 func (t setTables[K]) ordering(insert bool) func(i, rows int) (frame.Ordering, bool) {
 	return func(i, rows int) (frame.Ordering, bool) { return orderingOf(t[i], rows, insert) }
 }
@@ -55,15 +56,17 @@ func (t setTables[K]) inserting(i int, st *device.Stream, r received) error {
 }
 
 func (t setTables[K]) finding() job {
-	return job{asks: true, flags: true, ordering: t.ordering(false), run: func(i int, st *device.Stream, r received) error {
+	find := func(i int, st *device.Stream, r received) error {
 		return sortedView(t[i], r.sorted).ContainsOn(st, device.View[K](r.keys, 0, r.n), flagsOf(r))
-	}}
+	}
+	return job{asks: true, flags: true, ordering: t.ordering(false), run: find}
 }
 
 func (t setTables[K]) deleting() job {
-	return job{asks: true, erases: true, flags: true, ordering: t.ordering(false), run: func(i int, st *device.Stream, r received) error {
+	erase := func(i int, st *device.Stream, r received) error {
 		return sortedView(t[i], r.sorted).DeleteOn(st, device.View[K](r.keys, 0, r.n), flagsOf(r))
-	}}
+	}
+	return job{asks: true, erases: true, flags: true, ordering: t.ordering(false), run: erase}
 }
 
 // mixedKeys is a set that runs mixed batches.

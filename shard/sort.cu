@@ -1,5 +1,6 @@
-// A source sorts rows by their owners and by the regions of the owners' tables: see regions.go. Rows of the source's own table go to its inbox, and others
-// to its outbox, which lie in the same memory: the cursors say where each part begins.
+// Kernels that sort a source's rows by owner and by region of the owner's table, if no results come back: see
+// regions.go. Rows of the source's own table go to its inbox, and others to the memory after it. The cursors say where
+// each part begins.
 #include "partition.cuh"
 #include "owners.cuh"
 
@@ -8,13 +9,15 @@ typedef bits_of<SHARD_VALUE_BYTES>::type value;
 struct OwnerAndRegion {
     u64 seed, order;
     u32 owners, regions;
-    template <class P> __device__ __forceinline__ OwnerAndRegion(const P& p) : seed(p.seed), order(p.order), owners((u32)p.owners), regions((u32)p.regions) {}
+    template <class P> __device__ __forceinline__ OwnerAndRegion(const P& p)
+        : seed(p.seed), order(p.order), owners((u32)p.owners), regions((u32)p.regions) {}
     __device__ __forceinline__ u32 operator()(key k) const {
         return owner_of(k, seed, owners) * regions + (u32)((hash64<0>((u64)k, order) >> 32) * regions >> 32);
     }
 };
 
-// The rows of each part in each chunk. A block takes tiles in a row, and the keys of the next tile are loaded before those of this one are counted.
+// shard_count_regions counts the rows of each part in each chunk. A block takes consecutive tiles, and loads the keys
+// of the next tile before it counts those of this one.
 WARPMAP_KERNEL_WIDE(shard_count_regions, countRegions, PARTITION_COUNT_THREADS, PartitionCounts) {
     typedef PartitionTile<SHARD_KEY_BYTES, SHARD_KEY_BYTES, PARTITION_COUNT_THREADS> Tile;
     u32* count = ((PartitionCounts*)dynamic_shared())->count;
@@ -30,14 +33,7 @@ WARPMAP_KERNEL_WIDE(shard_count_regions, countRegions, PARTITION_COUNT_THREADS, 
     for (; t < end; t++) {
         Tile tile(t * Tile::ROWS, p.n);
         if (t + 1 < end) Tile((t + 1) * Tile::ROWS, p.n).load(p.keys, next);
-        if (tile.rows == Tile::ROWS) {
-#pragma unroll
-            for (int i = 0; i < Tile::EACH; i++) add(&count[part_of(k[i])], 1u);
-        } else {
-#pragma unroll
-            for (int i = 0; i < Tile::EACH; i++)
-                if (Tile::row(i) < tile.rows) add(&count[part_of(k[i])], 1u);
-        }
+        tile.count(k, part_of, count);
 #pragma unroll
         for (int i = 0; i < Tile::EACH; i++) k[i] = next[i];
         if (t + 1 < end && t + 1 < chunk_end) continue;
@@ -56,7 +52,7 @@ WARPMAP_KERNEL_WIDE(shard_sort, sortRows, PARTITION_THREADS, PartitionColumns<ke
     partition_scatter<NO_OTHERS, key, value, u32>(p.rows, OwnerAndRegion(p));
 }
 
-// Pairs become columns.
+// shard_unpair writes pairs as columns.
 WARPMAP_KERNEL(shard_unpair, sortRows) {
     typedef PairedRow<key, value> P;
     if constexpr (P::IS)

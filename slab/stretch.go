@@ -77,7 +77,7 @@ func (c *core) insertStretches(st *device.Stream, k device.Kernel[insertParams],
 	s := &c.stretch
 	insert, left := &s.replacing, c.kernel.left
 	switch {
-	case !c.cfg.stretches() || p.Rows.Attempt != 0 || p.NoSlabs != 0 || b.Flags != 0 || b.Out != 0 || b.When != 0 || b.Sorted != nil:
+	case !c.cfg.stretches() || p.Rows.Attempt != 0 || p.NoSlabs != 0 || b.Flags != 0 || b.Out != 0 || b.When != 0:
 		return 0, nil
 	case k == c.kernel.insertNew:
 		insert, left = &s.adding, c.kernel.leftNew

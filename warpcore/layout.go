@@ -349,10 +349,15 @@ func (c config) stretchMarks(tells bool) int {
 	return 4
 }
 
-// When batches are brought in order: see frame.Regions.
+// When batches are sorted by regions: see frame.Regions.
 const (
 	regionsFrom = 1.28 // L2 caches
 	regionRows  = 1 << 18
+
+	stretchesOfRegion = 448 // of rows that package shard has sorted for an insert, on average
+	// Such rows come as pairs if the table has room for them and this many standard deviations more, because the shares
+	// of tables differ by chance.
+	pairsSpread = 4
 )
 
 // findParams are the parameters of find and erase. Values and Found may be 0.

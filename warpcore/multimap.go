@@ -37,7 +37,8 @@ func (m *MultiMap[K, V]) Insert(keys []K, values []V) error {
 // InsertOn does what Insert does, with slices on the device. It waits for the stream, to know that every pair found its
 // slot.
 func (m *MultiMap[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
-	return frame.InsertOn(&m.made().frame, st, keys, values, device.Slice[bool]{}, m.insertion(m.made().kernel.insertMulti))
+	insertion := m.insertion(m.made().kernel.insertMulti)
+	return frame.InsertOn(&m.made().frame, st, keys, values, device.Slice[bool]{}, insertion)
 }
 
 // Contains tells for each key whether it has a value.

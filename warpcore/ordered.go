@@ -10,37 +10,38 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// A view is the same table for one batch of device slices, whose rows are sorted: see frame.Sorted. Views are for code
-// that splits rows among tables, such as package shard.
-
-// Sorted returns a view of the map. Its InsertOn, InsertNewOn, FindOn and DeleteOn take a sorted batch.
+// Sorted returns a view of the map for one batch of device slices whose rows are sorted, for package shard. The view is
+// the same table; its InsertOn, InsertNewOn, FindOn and DeleteOn take the batch.
 func (m *Map[K, V]) Sorted(o *frame.Sorted) table.Map[K, V] { return &Map[K, V]{m.view(o)} }
 
-// Sorted returns a view of the set. Its InsertOn, ContainsOn and DeleteOn take a sorted batch.
+// Sorted returns a view of the set for one batch of device slices whose rows are sorted, for package shard. The view is
+// the same table; its InsertOn, ContainsOn and DeleteOn take the batch.
 func (s *Set[K]) Sorted(o *frame.Sorted) table.Set[K] { return &Set[K]{s.view(o)} }
 
-// Sorted returns a view of the multimap. Its InsertOn takes a sorted batch.
+// Sorted returns a view of the multimap for one batch of device slices whose rows are sorted, for package shard. The
+// view is the same table; its InsertOn takes the batch.
 func (m *MultiMap[K, V]) Sorted(o *frame.Sorted) table.MultiMap[K, V] {
 	return &MultiMap[K, V]{m.view(o)}
 }
 
 func (h *handle) view(o *frame.Sorted) handle { return handle{core: h.core, sorted: o} }
 
-// insertion returns what takes batches in, which are sorted if it is called of a view.
+// insertion returns the insert of a batch by k. The batch of a view is sorted.
 func (h *handle) insertion(k inserts) frame.Insertion { return h.made().insertion(k).Sorted(h.sorted) }
 
-// finding returns the look-up of a batch, and erasing its deletion.
+// finding returns the look-up of a batch.
 func (h *handle) finding() func(st *device.Stream, b frame.Rows) error {
 	return h.sorted.Of(h.made().find)
 }
 
+// erasing returns the deletion of a batch.
 func (h *handle) erasing() func(st *device.Stream, b frame.Rows) error {
 	return h.sorted.Of(h.made().erase)
 }
 
-// sortedKernels look keys of sorted batches up, and delete them, with one lane a key. Rows in random order wait for
-// memory, where lanes that share a window have more of it on its way. Sorted rows find their windows in the L2 cache, and
-// are bound by instructions: on two H200s, 250 million look-ups on each take 6.4 ms so, and 6.8 ms with four lanes a key.
+// sortedKernels look up and delete keys of sorted batches with one lane a key. Rows in random order wait for memory,
+// and lanes that share a window have more of it on its way. Sorted rows find their windows in the L2 cache, so
+// instructions bound them: on two H200s, 250 million look-ups on each take 6.4 ms, and 6.8 ms with four lanes a key.
 type sortedKernels struct {
 	apart       bool // they differ from those for rows in any order
 	late        frame.Late
@@ -65,8 +66,8 @@ func (s *sortedKernels) of(c *core, k device.Kernel[findParams]) device.Kernel[f
 	return k
 }
 
-// Ordering returns how the table wants a batch of n rows sorted: to insert them, or to look them up or delete them. Tables
-// whose hash function is not Murmur's have no order.
+// Ordering returns the order in which the table wants a batch of n rows: to insert them, or to look them up or delete
+// them. A table with another hash function than Murmur's has no order. Ordering is for package shard.
 func (h *handle) Ordering(n int, insert bool) (o frame.Ordering) {
 	if h.core == nil || h.core.cfg.hash != kernel.HashMurmur {
 		return o
@@ -86,14 +87,7 @@ func (h *handle) Ordering(n int, insert bool) (o frame.Ordering) {
 	return o
 }
 
-// pairsSpread: rows come as pairs if there is room for that many standard deviations more, because the shares of tables
-// differ by chance.
-const pairsSpread = 4
-
-// stretchesOfRegion is how many stretches a region has, on average, by which others sort what is inserted.
-const stretchesOfRegion = 448
-
-// insertRegions returns by how many regions others sort n rows that go in stretch by stretch; 0 if they do not.
+// insertRegions returns the number of regions for n rows that are inserted stretch by stretch; 0 if they are not.
 func (c *core) insertRegions(n int64) int {
 	if n < c.stretch.rule.MinRows {
 		return 0

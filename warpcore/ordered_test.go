@@ -193,7 +193,8 @@ func TestSortedBatches(t *testing.T) {
 	})
 }
 
-// Rows that come in chunks are sorted by more parts than a block has counters for, and defects of the kernels are found.
+// Rows that come in chunks are sorted by more parts than a block has counters for, and defects of the kernels are
+// found.
 func TestChunkDefects(t *testing.T) {
 	const window = "u32 PARTITION_WINDOW = WARPMAP_MAX_PARTS;"
 	defects := []struct {

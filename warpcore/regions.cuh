@@ -13,7 +13,9 @@ struct StretchOf {
     u32 windows, parts;
     __device__ __forceinline__ StretchOf(const partitionParams& p)
         : seed(p.table.seed), inverse(p.inverse), windows((u32)p.table.main.windows), parts((u32)p.rows.parts) {}
-    __device__ __forceinline__ u32 operator()(key k) const { return of(hash64<C::HASH>(C::alias(k, C::marks(k)), seed)); }
+    __device__ __forceinline__ u32 operator()(key k) const {
+        return of(hash64<C::HASH>(C::alias(k, C::marks(k)), seed));
+    }
     __device__ __forceinline__ u32 of(u64 hash) const {
         if (!inverse) return (u32)((hash >> 32) * parts >> 32);
         u32 window = (u32)(((hash >> 32) * windows + ((hash & 0xffffffff) * windows >> 32)) >> 32);

@@ -129,7 +129,8 @@ type yamlLine struct {
 	text   string
 }
 
-// yaml parses the YAML that kubernetes.yaml needs: mappings and lists in blocks, scalars on one line, lists in brackets.
+// yaml parses the YAML that kubernetes.yaml needs: mappings and lists in blocks, scalars on one line, lists in
+// brackets.
 type yaml struct {
 	*testing.T
 	lines []yamlLine

@@ -65,7 +65,8 @@ func newPlace(t *testing.T, launchers ...string) place {
 		t.Skip("needs a checkout: ", err)
 	}
 	lib := filepath.Join(p.dir, "libnccl.so")
-	if out, err := exec.Command("cc", "-D_GNU_SOURCE", "-shared", "-fPIC", "-pthread", "-o", lib, source).CombinedOutput(); err != nil {
+	cc := exec.Command("cc", "-D_GNU_SOURCE", "-shared", "-fPIC", "-pthread", "-o", lib, source)
+	if out, err := cc.CombinedOutput(); err != nil {
 		t.Skipf("needs a C compiler: %v %s", err, out)
 	}
 	p.env = append(os.Environ(), "PATH="+filepath.Join(p.dir, "bin")+":"+os.Getenv("PATH"), "WARPMAP_LIBNCCL="+lib,
@@ -114,7 +115,8 @@ func (p place) together(n int, command func(i int) (env, args []string)) (string
 func (p place) wants(n int, out string, err error) {
 	p.Helper()
 	for rank := range n {
-		want := fmt.Sprintf("rank %d of %d: found all %d keys of rank %d; the map has %d keys\n", rank, n, keys, (rank+1)%n, n*keys)
+		want := fmt.Sprintf("rank %d of %d: found all %d keys of rank %d; the map has %d keys\n", rank, n, keys,
+			(rank+1)%n, n*keys)
 		if err != nil || strings.Count(out, want) != 1 {
 			p.Fatalf("want %q, err %v, output:\n%s", want, err, out)
 		}
@@ -160,7 +162,8 @@ func TestLaunch(t *testing.T) {
 	}
 	sizes(t, func(t *testing.T, n int) {
 		p := newPlace(t)
-		out, err := p.run(nil, append([]string{warpmap, "launch", "-n", strconv.Itoa(n), "--", "./cluster"}, program...)...)
+		launch := []string{warpmap, "launch", "-n", strconv.Itoa(n), "--", "./cluster"}
+		out, err := p.run(nil, append(launch, program...)...)
 		p.wants(n, out, err)
 	})
 }
@@ -199,7 +202,8 @@ func TestSlurm(t *testing.T) {
 		}
 		port, err := strconv.Atoi(p.port())
 		p.must(err)
-		env := []string{"SLURM_JOB_ID=" + strconv.Itoa(port-20000), "SLURM_JOB_NODELIST=node[1-2]", "TASKS=" + strconv.Itoa(n)}
+		env := []string{"SLURM_JOB_ID=" + strconv.Itoa(port-20000), "SLURM_JOB_NODELIST=node[1-2]",
+			"TASKS=" + strconv.Itoa(n)}
 		out, err := p.run(env, append([]string{"bash", script}, program...)...)
 		p.wants(n, out, err)
 		if got := p.recorded("srun"); !strings.Contains(got, "--gpu-bind=none") || strings.Contains(got, "per-task") {
@@ -225,7 +229,8 @@ func TestMPI(t *testing.T) {
 				p := newPlace(t, own...)
 				hosts := filepath.Join(p.dir, "hosts")
 				p.must(os.WriteFile(hosts, fmt.Appendf(nil, "# one host\nlocalhost slots=%d\n", n), 0o666))
-				env := []string{"MASTER_PORT=" + p.port(), "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"}
+				env := []string{"MASTER_PORT=" + p.port(), "OMPI_ALLOW_RUN_AS_ROOT=1",
+					"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"}
 				out, err := p.run(env, append([]string{"bash", p.script("mpi.sh"), hosts}, program...)...)
 				p.wants(n, out, err)
 			})

@@ -272,7 +272,8 @@ func (b Rows) Part(p Part, keyBytes, valueBytes int) Rows {
 		}
 		return column + p.First*uint64(bytes)
 	}
-	part := Rows{Keys: at(b.Keys, keyBytes), Values: at(b.Values, valueBytes), Flags: at(b.Flags, 1), N: int64(p.N), Out: at(b.Out, valueBytes), When: at(b.When, 1), Sorted: b.Sorted}
+	part := Rows{Keys: at(b.Keys, keyBytes), Values: at(b.Values, valueBytes), Flags: at(b.Flags, 1), N: int64(p.N),
+		Out: at(b.Out, valueBytes), When: at(b.When, 1), Sorted: b.Sorted}
 	if b.Sorted != nil && part.N < b.N {
 		part.Sorted = &Sorted{Regions: b.Sorted.Regions}
 	}

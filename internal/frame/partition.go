@@ -25,9 +25,11 @@ type Partition struct {
 	Cursors        uint64 // u64, one a part: its rows; then where it begins; then where its next row goes
 	Starts         uint64 // u64, Parts+1: where each part begins in the output, and N
 	From           uint64 // the part that has number 0 here: a kernel that takes rows of a range of parts leaves out those before it, and from From+Parts on
-	Paired         uint64 // PairedIn: the rows that come are pairs (kernel/pairs.cuh), at Keys; PairedOut: those that go, at OutKeys
-	// Of a chunk of rows (see ChunkSorter): the number of regions of the whole batch, the first region of the chunk, and the
-	// one after its last.
+	// Paired has bits: PairedIn, that rows are read as pairs (kernel/pairs.cuh) at Keys, and PairedOut, that they are
+	// written as pairs at OutKeys.
+	Paired uint64
+	// Of a chunk of rows (see ChunkSorter): the number of regions of the whole batch, the first region of the chunk,
+	// and the region after its last.
 	Regions, FromRegion, ToRegion uint64
 	Counts                        uint64 // u64, one a part: its rows in the chunk; they begin as 0
 }
@@ -122,7 +124,8 @@ type Ranges struct {
 	some device.AnyKernel
 }
 
-// NewRanges finds the kernels of NewWithin and WARPMAP_PARTITION_SOME, which take a P, in a module. They subtract From from the part of a key.
+// NewRanges finds the kernels of NewWithin and WARPMAP_PARTITION_SOME, which take a P, in a module. They subtract From
+// from the part of a key.
 func NewRanges[P any](m *device.Module) (r Ranges, err error) {
 	params := reflect.TypeFor[P]()
 	r.Within, err = within(m, params)
@@ -149,8 +152,8 @@ type ChunkSorter struct{ count, scan, scatter device.AnyKernel }
 
 // NewChunkSorter finds the kernels of WARPMAP_PARTITION_CHUNKS, which take a P, in a module.
 func NewChunkSorter[P any](m *device.Module) (c ChunkSorter, err error) {
-	err = bind(m, reflect.TypeFor[P](), named{"partition_chunk_count", &c.count}, named{"partition_chunk_scan", &c.scan},
-		named{"partition_chunk_scatter", &c.scatter})
+	err = bind(m, reflect.TypeFor[P](), named{"partition_chunk_count", &c.count},
+		named{"partition_chunk_scan", &c.scan}, named{"partition_chunk_scatter", &c.scatter})
 	return c, err
 }
 
@@ -215,8 +218,9 @@ func (k Partitioner) countOnly(st *device.Stream, count device.AnyKernel, counte
 	)
 }
 
-// counts counts the rows of all small parts of a batch, and of the larger parts, in one pass over the keys, and says where all of them begin. small has
-// Within, Parts and the batch's Keys. false: a block has no room for so many counters.
+// counts counts the rows of all small parts of a batch, and of the larger parts, in one pass over the keys, and says
+// where all of them begin. small has Within, Parts and the batch's Keys. false: a block has no room for so many
+// counters.
 func (k Partitioner) counts(st *device.Stream, w Within, small Partition, few, many device.Slice[uint64], params func(rows Partition) any) (bool, error) {
 	shared, larger := 4*(int(small.Parts)+1), small.Parts/small.Within
 	if int64(shared) > k.d.Info().Shared {

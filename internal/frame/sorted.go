@@ -7,10 +7,13 @@ import (
 	"github.com/warpmap/warpmap/device"
 )
 
-// Sorted says that the rows of a batch are sorted by the regions of their keys' hashes, as code that splits rows among
-// tables leaves them. The region of a key is (hash64<HASH_MURMUR>(key, seed) >> 32) · Regions >> 32, with kernel/hash.cuh
-// and the seed of the table's Ordering. So a table that keeps keys in the order of their hashes need not sort a large
-// batch by its regions again, whatever its size is.
+// Sorted says that the rows of a batch are sorted by the regions of their keys' hashes, as package shard leaves them
+// when it splits rows among tables. The region of a key is
+//
+//	(hash64<HASH_MURMUR>(key, seed) >> 32) · Regions >> 32
+//
+// with kernel/hash.cuh and the seed of the table's Ordering. A table that keeps keys in the order of their hashes need
+// not sort such a batch by regions again.
 //
 // The rows come in chunks, each of which has all rows of a range of regions. The rows of a chunk may be in any order; a
 // few runs in the order of regions are best. A key in another chunk than its own makes the table's memory wrong. A part
@@ -29,8 +32,8 @@ var ErrPairs = errors.New("pairs that must come as columns: this is a defect of 
 // IsPaired reports whether rows are pairs.
 func (o *Sorted) IsPaired() bool { return o != nil && o.Paired }
 
-// SortedChunk is the next Rows rows of a batch, which have the keys of the next Regions regions. They are there after Ready,
-// which may be nil.
+// SortedChunk is the next Rows rows of a batch, which have the keys of the next Regions regions. They are there after
+// Ready, which may be nil.
 type SortedChunk struct {
 	Rows    int64
 	Regions int64
@@ -83,9 +86,9 @@ func (x Insertion) Sorted(o *Sorted) Insertion {
 	return x
 }
 
-// ByChunks does what InFineOrder does, for a batch of which b.Sorted says that it comes in chunks: it sorts each chunk
-// when it is there, in one pass, and calls insert once, with all rows. done is false if there is too little memory, or if
-// a chunk has many more rows than others: then nothing was queued. ByChunks does not wait.
+// ByChunks does what InFineOrder does, for a batch that comes in the chunks of b.Sorted: it sorts each chunk in one
+// pass once its rows are there, and calls insert once, with all rows. done is false if there is too little memory, or
+// if a region has many more rows than others: then nothing is queued. ByChunks does not wait.
 func (k Partitioner) ByChunks(f *Frame, st *device.Stream, c ChunkSorter, x Placement, b Rows, parts int64,
 	insert func(o Ordered, starts device.Slice[uint64], spare Rows) error) (done bool, err error) {
 	if len(b.Sorted.Chunks) == 0 || b.N > math.MaxUint32 || b.Sorted.Largest > x.mostOf(b.N, b.Sorted.Regions) {
@@ -159,7 +162,8 @@ func (k Partitioner) ByChunks(f *Frame, st *device.Stream, c ChunkSorter, x Plac
 }
 
 // chunk queues sorting a chunk.
-func (k Partitioner) chunk(st *device.Stream, c ChunkSorter, r Partition, ready *device.Event, params func(Partition) any) error {
+func (k Partitioner) chunk(st *device.Stream, c ChunkSorter, r Partition, ready *device.Event,
+	params func(Partition) any) error {
 	p := params(r)
 	rows := func(kernel device.AnyKernel) error {
 		if r.N == 0 {

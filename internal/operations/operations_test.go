@@ -204,7 +204,8 @@ func TestGenerated(t *testing.T) {
 			}
 			for _, kind := range operations.Kinds {
 				t.Run(kind, func(t *testing.T) {
-					g := operations.Generator{Kind: kind, Short: long == 0, GPU: names[0] != "cpu", Shards: len(names) == 2}
+					g := operations.Generator{Kind: kind, Short: long == 0, GPU: names[0] != "cpu",
+						Shards: len(names) == 2}
 					generated(t, g, names[0], long, seed, one)
 				})
 			}

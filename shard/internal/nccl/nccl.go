@@ -106,8 +106,8 @@ func Open() (*NCCL, error) {
 	}
 	n := &NCCL{fn: map[string]uintptr{}}
 	for _, name := range []string{"ncclGetVersion", "ncclGetErrorString", "ncclGetUniqueId", "ncclCommInitRankConfig", "ncclCommInitRankScalable", "ncclCommAbort",
-		"ncclCommDestroy", "ncclCommFinalize", "ncclCommGetAsyncError", "ncclGroupStart", "ncclGroupEnd", "ncclSend", "ncclRecv",
-		"ncclCommRegister", "ncclCommDeregister"} {
+		"ncclCommDestroy", "ncclCommFinalize", "ncclCommGetAsyncError", "ncclGroupStart", "ncclGroupEnd", "ncclSend",
+		"ncclRecv", "ncclCommRegister", "ncclCommDeregister"} {
 		if n.fn[name], err = dl.Sym(lib, name); err != nil && !newer[name] {
 			return nil, fmt.Errorf("%s is no NCCL, or too old a one: %w", path, err)
 		}
