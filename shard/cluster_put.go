@@ -42,6 +42,7 @@ type taking struct {
 	blind   bool      // there is no memory to ask
 	refused rowSet    // keys of rows that owners refused, and that no look-up has asked for
 	unseen  rowSet    // keys that an owner had no memory to look at: they may be in, with the value from before
+	summed  []source  // the sums of rows on devices that went to the owners instead of the rows
 }
 
 // rowLoss says why a row may not be in.
@@ -299,13 +300,24 @@ func notFound(err, wrong error) error {
 }
 
 // takeOn puts a batch that is on devices. The caller holds the lock.
-func (t *taking) takeOn(b placed) error {
+func (t *taking) takeOn(b placed) (err error) {
 	j := t.insert(&t.why).of(b.sources)
 	if t.independent() && !j.owned {
 		return t.insertLocal(&j, b)
 	}
+	if t.sums != nil && len(t.members) > 1 {
+		summed, free, wrong := t.combine(t.sums, b.sources)
+		if wrong != nil {
+			return wrong
+		}
+		if summed != nil {
+			defer func() { err = errors.Join(err, free()) }()
+			t.putting, t.summed = t.ofSums(), summed
+			j = t.insert(&t.why).of(summed)
+		}
+	}
 	j = t.noting(j)
-	err := t.exchange(&j)
+	err = t.exchange(&j)
 	if err != nil || t.why == nil {
 		return err
 	}
@@ -334,8 +346,14 @@ func (t *taking) takeOn(b placed) error {
 	if t.blind {
 		clear(t.losses()) // those of parts that were asked for
 	}
-	t.decide()
-	err = t.full()
+	if t.blind && t.summed != nil {
+		err = t.matchSums(b)
+	} else {
+		t.decide()
+	}
+	if err == nil {
+		err = t.full()
+	}
 	if t.absence.values&back == 0 || err != nil && !isFull(err) {
 		return err
 	}

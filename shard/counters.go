@@ -45,50 +45,52 @@ func (t counterTables[K, C]) finding(counts, sum bool) job {
 	return j
 }
 
-// adding begins an Add, to which counts come with the keys or not.
-func (t counterTables[K, C]) adding(counts, sum bool) putting {
+// adding begins an Add. Each key comes with its count, or counts once. The putting reports in over whether counts were
+// too large.
+func (t counterTables[K, C]) adding(counts, sum bool, over *atomic.Bool) putting {
 	refused := newRest[K, C](counts)
-	p := putting{absence: t.finding(false, sum), undone: refused, over: &atomic.Bool{}}
+	noteOver := func(err error) error { // counts that are too large end nothing
+		if !errors.Is(err, table.ErrOverflow) {
+			return err
+		}
+		over.Store(true)
+		if isFull(err) {
+			return err
+		}
+		return nil
+	}
+	p := putting{absence: t.finding(false, sum), undone: refused, over: over}
 	p.insert = func(why *error) job {
 		j := job{full: refused.noting(why), run: func(i int, st *device.Stream, r received) error {
 			keys := device.View[K](r.keys, 0, r.n)
 			if counts {
-				return p.within(t[i].AddCountsOn(st, keys, valuesOf[C](r)))
+				return noteOver(t[i].AddCountsOn(st, keys, valuesOf[C](r)))
 			}
-			return p.within(t[i].AddOn(st, keys))
+			return noteOver(t[i].AddOn(st, keys))
 		}}
 		if counts {
 			j.values = sent
 		}
 		return j
 	}
+	p.sums = func(i int, s source) (frame.Sums, error) { return sumsOf(t[i], s, counts, table.Add) }
+	p.ofSums = func() putting { return t.adding(true, sum, over) }
 	p.again = func() (int, error) {
 		return refused.again(
 			func(i int, keys []byte, in []bool) error { return t[i].Find(fromBytes[K](keys), nil, in) },
 			func(i int, keys, times []byte) error {
 				if counts {
-					return p.within(t[i].AddCounts(fromBytes[K](keys), fromBytes[C](times)))
+					return noteOver(t[i].AddCounts(fromBytes[K](keys), fromBytes[C](times)))
 				}
-				return p.within(t[i].Add(fromBytes[K](keys)))
+				return noteOver(t[i].Add(fromBytes[K](keys)))
 			})
 	}
 	return p
 }
 
-// within notes that counts were too large, which ends nothing.
-func (p putting) within(err error) error {
-	if errors.Is(err, table.ErrOverflow) {
-		p.over.Store(true)
-		if !isFull(err) {
-			return nil
-		}
-	}
-	return err
-}
-
-// add counts a batch; an error tells of counts that were too large, too.
+// add counts a batch. Its error includes counts that were too large.
 func (c *Counter[K, C]) add(b batch, counts bool) error {
-	p := c.tables.adding(counts, c.over().independent())
+	p := c.tables.adding(counts, c.over().independent(), &atomic.Bool{})
 	err := c.over().put(b, p)
 	switch {
 	case !p.over.Load():

@@ -36,6 +36,9 @@ type job struct {
 	// ordering returns how an owner's table wants that many rows sorted; run has sorted rows then.
 	ordering func(owner, rows int) (frame.Ordering, bool)
 	order    order // members' calls: that in which they agreed to send rows
+	// sums, for members' calls, puts in the sums of this member's rows, if it has any. It takes the place of this job if
+	// all members with rows have sums.
+	sums *job
 	// lists, of which run has nothing then, finds all values of keys. What the source does with them is taken.
 	lists finder
 	taken func(m *member, p *listRows, first int)
@@ -69,6 +72,9 @@ type putting struct {
 	again func() (int, error)
 	// undone comes with again. It has the refused rows, in case there is no memory to ask which keys are in.
 	undone *rest
+	// sums, if not nil, returns the sums of a source's rows. ofSums describes how they are put in.
+	sums   func(i int, s source) (frame.Sums, error)
+	ofSums func() putting
 	// over, if not nil, says that counts were too large. Members agree on it.
 	over *atomic.Bool
 }

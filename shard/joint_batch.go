@@ -94,16 +94,30 @@ func (j *joint) put(b batch, p putting) error {
 	})
 }
 
-func (j *joint) take(what string, s source, wrong error, p putting) error {
+func (j *joint) take(what string, s source, wrong error, p putting) (err error) {
 	var why error
 	jb := p.insert(&why)
 	if j.independent() && !jb.owned {
 		return j.local(what, &jb, s, wrong, p)
 	}
+	var ofSums putting
+	if p.sums != nil {
+		var sums frame.Sums
+		if wrong == nil {
+			sums, wrong = p.sums(0, s)
+		}
+		defer func() { err = errors.Join(err, sums.Free(j.m.following(s.st))) }()
+		ofSums = p.ofSums()
+		x := ofSums.insert(&why)
+		x.sources, jb.sums = []source{j.summed(s.st, sums)}, &x
+	}
 	if err := j.exchange(what, &jb, s, wrong); err != nil {
 		return err
 	}
-	why, err := j.whyFull(what, why, nil)
+	if jb.sources != nil {
+		p = ofSums
+	}
+	why, err = j.whyFull(what, why, nil)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 // order by which it counted.
 type request struct {
 	N       int
+	Sums    bool // its rows are sums of a batch's
 	Counts  []uint64
 	Regions int    // anyOrder without rows
 	Order   uint64 // its seed
@@ -29,9 +30,14 @@ func largestOf(said []request) (n int) {
 }
 
 // exchange does a job of all members. s has this member's rows, and err is its error of an earlier step. exchange waits
-// until this member's part is done. If memory is short, all members take smaller pieces.
+// until this member's part is done. If memory is short, all members take smaller pieces. If all members with rows have
+// sums, exchange does jb.sums instead, and jb is that job then.
 func (j *joint) exchange(what string, jb *job, s source, err error) error {
-	own := request{N: s.n}
+	own, rows := request{N: s.n}, s
+	if jb.sums != nil && jb.sums.sources[0].n > 0 {
+		s = jb.sums.sources[0]
+		own.N, own.Sums = s.n, true
+	}
 	jb.all = jb.asks && j.opts.Mode == Independent
 	if err == nil && jb.owned && j.scattered {
 		err = errScattered
@@ -49,10 +55,19 @@ func (j *joint) exchange(what string, jb *job, s source, err error) error {
 	if err != nil {
 		return err
 	}
+	sums := func(x request) bool { return x.Sums }
+	again := func(x request) bool { return x.N > 0 && x.Regions != jb.order.regions } // it counts again
+	switch {
+	case !slices.ContainsFunc(said, sums):
+	case !slices.ContainsFunc(said, func(x request) bool { return x.N > 0 && !x.Sums }):
+		*jb = *jb.sums
+	default: // all members send rows
+		again, s = sums, rows
+	}
 	jb.order = j.agreedOrder(jb, said)
-	recount := func(x request) bool { return x.N > 0 && x.Regions != jb.order.regions }
-	if slices.ContainsFunc(said, recount) {
-		if recount(own) {
+	if slices.ContainsFunc(said, again) {
+		if again(own) {
+			own.N, own.Sums = s.n, false
 			own.Counts, err = j.counted(s, jb.order)
 		}
 		if said, err = agreed(j, what, own, err); err != nil {

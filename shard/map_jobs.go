@@ -113,6 +113,8 @@ func (t mapTables[K, V]) updating(with table.Combine) (putting, error) {
 				return all[i].UpdateOn(st, device.View[K](r.keys, 0, r.n), valuesOf[V](r), with)
 			}}
 	}
+	p.sums = func(i int, s source) (frame.Sums, error) { return sumsOf(t[i], s, true, with) }
+	p.ofSums = func() putting { return p }
 	p.again = func() (int, error) {
 		return refused.again(
 			func(i int, keys []byte, in []bool) error { return t[i].Contains(fromBytes[K](keys), in) },

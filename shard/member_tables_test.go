@@ -86,7 +86,16 @@ func playOperations(m *shard.Member) (err error) {
 			return fmt.Errorf("rank %d, %s: %w", m.Rank(), family, err)
 		}
 	}
-	if err := errors.Join(playFull(m), playParts(m), playSet(m), playCounter(m), playMultiMap[uint32](m, "warpcore"),
+	newMap := families[uint32, uint32]()["warpcore"]
+	sums, err := shard.NewMap(m, shard.Options{Piece: 1, Options: table.Options{Seed: 5}}, summed(newMap))
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(playMap(m, sums, "warpcore"), sums.Close()); err != nil {
+		return fmt.Errorf("rank %d, sums: %w", m.Rank(), err)
+	}
+	if err := errors.Join(playFull(m, newMap), playFull(m, summed(newMap)), playParts(m), playSet(m), playCounter(m, counting(false)),
+		playSummed(m), playMultiMap[uint32](m, "warpcore"),
 		playMultiMap[uint64](m, "slab"), playFullMultiMap(m)); err != nil {
 		return fmt.Errorf("rank %d: %w", m.Rank(), err)
 	}
@@ -279,9 +288,9 @@ func ownPart(x *shard.Map[uint32, uint32], model map[uint32]uint32, rank int) er
 }
 
 // playFull overfills a map by Update: what is named is what was not combined.
-func playFull(m *shard.Member) error {
+func playFull(m *shard.Member, newTable func(d *device.Device, o table.Options) (table.Map[uint32, uint32], error)) error {
 	x, err := shard.NewMap(m, shard.Options{Piece: 1, Options: table.Options{MaxBytes: int64(m.Size()) << 14, Seed: 9}},
-		families[uint32, uint32]()["warpcore"])
+		newTable)
 	if err != nil {
 		return err
 	}
@@ -404,9 +413,29 @@ func playSet(m *shard.Member) error {
 	return errors.Join(err, s.Check(), s.Close())
 }
 
-func playCounter(m *shard.Member) error {
-	c, err := shard.NewCounter(m, shard.Options{Piece: 1},
-		counting(false))
+// playSummed counts with members that send sums if all that have rows have enough.
+func playSummed(m *shard.Member) error {
+	c, err := shard.NewCounter(m, shard.Options{}, summedCounting(false))
+	if err != nil {
+		return err
+	}
+	before := addsOfRows.Load()
+	for _, own := range [][]uint32{make([]uint32, 1000), make([]uint32, 1000*m.Rank()), make([]uint32, 1+1000*m.Rank())} {
+		if ofRows := addsOfRows.Load() - before; ofRows != 0 {
+			return fmt.Errorf("%d batches went as rows, want none", ofRows)
+		}
+		if err := c.Add(own); err != nil {
+			return err
+		}
+	}
+	if ofRows := addsOfRows.Load() - before; (ofRows == 0) != (c.OwnerOf(0) != m.Rank()) {
+		return fmt.Errorf("%d batches went as rows, want the last one", ofRows)
+	}
+	return errors.Join(c.Close(), playCounter(m, summedCounting(false)))
+}
+
+func playCounter(m *shard.Member, newTable func(d *device.Device, o table.Options) (table.Counter[uint32, uint32], error)) error {
+	c, err := shard.NewCounter(m, shard.Options{Piece: 1}, newTable)
 	if err != nil {
 		return err
 	}

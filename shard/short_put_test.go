@@ -11,7 +11,6 @@ import (
 	"github.com/warpmap/warpmap/internal/faults"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/shard"
-	"github.com/warpmap/warpmap/slab"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -46,6 +45,9 @@ var shortPuts = map[string]func(m *shard.Map[uint32, uint32], r shortRows) error
 	"UpdateOn": func(m *shard.Map[uint32, uint32], r shortRows) error {
 		return m.UpdateOn(nil, r.onKeys, r.onValues, table.Add)
 	},
+	"UpdateOn by sums": func(m *shard.Map[uint32, uint32], r shortRows) error {
+		return m.UpdateOn(nil, r.onKeys, r.onValues, table.Add)
+	},
 }
 
 // A put names exactly the rows that are not in, whichever allocations fail.
@@ -66,9 +68,11 @@ func TestShortMemoryOfPuts(t *testing.T) {
 				devices := several(t, "cpu", 2)
 				most := []int64{0, 200 << 10}[fails%2]
 				o := shard.Options{Options: table.Options{MaxBytes: most, Seed: 3}, Piece: 8192}
-				m, err := shard.NewMap(devices, o, func(d *device.Device, o table.Options) (table.Map[uint32, uint32], error) {
-					return slab.New[uint32, uint32](d, slab.Options{Options: o})
-				})
+				newMap := families[uint32, uint32]()["slab"]
+				if strings.HasSuffix(name, "sums") {
+					newMap = summed(newMap)
+				}
+				m, err := shard.NewMap(devices, o, newMap)
 				must(t, err)
 				must(t, m.Insert(r.keys[:before], make([]uint32, before)))
 				r.onKeys, r.onValues, r.onWhen = on(t, devices[0], r.keys), on(t, devices[0], r.values), on(t, devices[0], r.when)

@@ -99,6 +99,7 @@ type core struct {
 	over     bool // counts that are too large were seen: a rebuild and a reset forget them
 	forecast frame.Forecast
 	combining
+	sources combining // of the batches of which Sums returns the sums
 	choosing
 	memory
 }
@@ -242,6 +243,7 @@ func (c *core) begin() (err error) {
 	c.regions = frame.RegionsFor(c.frame.Device.Info(), regionsFrom, regionRows)
 	c.stretch = stretchesFor(c.frame.Device.Info(), c.cfg)
 	c.combining.shared, c.combining.onePass = c.frame.Device.Info().Shared, frame.MaxParts
+	c.sources = c.combining
 	if c.multi() {
 		c.stretch.bytes = multiBytes
 	}
@@ -932,7 +934,7 @@ func (c *core) sideSlots(st *device.Stream, more int64) (need, slots int64, err 
 // insertCombined inserts rows that are combined with those of the same key first: done tells whether it did. It waits only where positions may be
 // refused: these are then those whose keys are not in, for a key that found no room within a limit that stays finds none later.
 func (c *core) insertCombined(st *device.Stream, k inserts, p insertParams, b frame.Rows) (done bool, err error) {
-	done, err = c.combine(st, k, b, func(_ int64, sums insertParams) error {
+	done, err = c.combine(st, k, b, nil, func(_ int64, sums insertParams) error {
 		sums.Limit = p.Limit
 		return k.sums.Launch(st, frame.Spanned(int64(sums.Rows.N), c.regions.Span), &sums)
 	})
@@ -960,7 +962,7 @@ func (c *core) sumsFit(k inserts, b frame.Rows) bool {
 func (c *core) insertSums(st *device.Stream, k inserts, b frame.Rows) (taken int64, err error) {
 	c.unseen, c.touched = true, true
 	c.trusted -= b.N
-	_, err = c.combine(st, k, b, func(rows int64, sums insertParams) error {
+	_, err = c.combine(st, k, b, nil, func(rows int64, sums insertParams) error {
 		if _, err := c.look(st); err != nil {
 			return err
 		}
@@ -990,9 +992,11 @@ func (c *core) insertSums(st *device.Stream, k inserts, b frame.Rows) (taken int
 
 var errNoRoom = errors.New("what is left of a piece may find no room")
 
-// combine brings a batch in the order of parts of the table, piece by piece, and combines rows of one key. insert puts in what is left of a piece of
-// so many rows, which Counters.Exported counts: no more than these. done is false if there is too little memory.
-func (c *core) combine(st *device.Stream, k inserts, b frame.Rows, insert func(rows int64, sums insertParams) error) (done bool, err error) {
+// combine sorts a batch by parts of the table, piece by piece, and combines rows of one key. It calls insert with the
+// number of rows of a piece and with what is left of them, at most as many rows. Counters.Exported counts these. If
+// place is not nil, it chooses the memory where they are written. done is false if there is too little memory.
+func (c *core) combine(st *device.Stream, k inserts, b frame.Rows, place func(r *frame.Partition) error,
+	insert func(rows int64, sums insertParams) error) (done bool, err error) {
 	x := c.placement(false, nil)
 	x.Pairs, x.OnePass = true, c.combining.onePass
 	if b.Values == 0 {
@@ -1006,6 +1010,11 @@ func (c *core) combine(st *device.Stream, k inserts, b frame.Rows, insert func(r
 		return false, err
 	}
 	return c.kernel.partition.InSmallParts(&c.frame, st, c.kernel.within, x, b, int64(c.cfg.valueBytes), c.combinedParts, func(r frame.Partition) error {
+		if place != nil {
+			if err := place(&r); err != nil {
+				return err
+			}
+		}
 		mean := (int64(r.N) + int64(r.Parts) - 1) / int64(r.Parts)
 		keys := (c.combining.keys(int64(r.N)) + int64(r.Parts) - 1) / int64(r.Parts) // of a part; there may be more than is known
 		entries := min(c.cfg.combinedEntries(c.combining.shared), max(leastEntries, min(2*mean, combineSlack*keys)&^3))
