@@ -93,8 +93,9 @@ type aheadBackend struct {
 	comp compiler
 }
 
-func (b *aheadBackend) compiler() compiler         { return b.comp }
-func (b *aheadBackend) peer(backend) (bool, error) { return false, nil }
+func (b *aheadBackend) compiler() compiler                { return b.comp }
+func (b *aheadBackend) peer(backend) (bool, error)        { return false, nil }
+func (b *aheadBackend) peerAtomics(backend) (bool, error) { return false, nil }
 
 func (b *aheadBackend) load(program string, _ []byte, file string) (uintptr, error) {
 	if file == "" {

@@ -335,6 +335,8 @@ func (b *cpuBackend) peer(other backend) (bool, error) {
 	return ok, nil
 }
 
+func (b *cpuBackend) peerAtomics(other backend) (bool, error) { return b.peer(other) }
+
 func (b *cpuBackend) copyAcross(st uintptr, dst uint64, _ backend, src uint64, _ backend, n int64) error {
 	return b.copyWithin(st, dst, src, n)
 }

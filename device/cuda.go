@@ -533,6 +533,19 @@ func (g *gpu) peer(other backend) (bool, error) {
 	return err == nil, err
 }
 
+// peerAtomics reports whether atomic operations reach memory of another GPU.
+func (g *gpu) peerAtomics(other backend) (bool, error) {
+	o, ok := other.(*gpu)
+	if !ok {
+		return false, nil
+	}
+	if o.dev == g.dev {
+		return true, nil
+	}
+	can, err := g.drv.DeviceHasPeerAtomics(g.dev, o.dev)
+	return can && err == nil, g.explain(err)
+}
+
 func (g *gpu) copyAcross(stream uintptr, dst uint64, to backend, src uint64, from backend, bytes int64) error {
 	return g.in(func() error {
 		return g.drv.MemcpyPeerAsync(dst, to.(*gpu).ctx, src, from.(*gpu).ctx, uint64(bytes), stream)

@@ -171,6 +171,7 @@ type backend interface {
 	copyWithin(stream uintptr, dst, src uint64, bytes int64) error
 	// peer lets kernels and copies here use the other's memory of alloc, and tells whether they can.
 	peer(other backend) (bool, error)
+	peerAtomics(other backend) (bool, error)
 	// copyAcross copies between two devices of this kind; the stream is this one's.
 	copyAcross(stream uintptr, dst uint64, to backend, src uint64, from backend, bytes int64) error
 	fill(stream uintptr, dst uint64, value byte, bytes int64) error

@@ -67,6 +67,14 @@ func (d *Device) PeerAccess(other *Device) (can bool, err error) {
 	return can, err
 }
 
+// PeerAtomics reports whether atomic operations of kernels on d work on memory of another device that they can access
+// (see PeerAccess): those of a kernel need system scope, as atomicAdd_system has. They do over NVLink, mostly not over
+// PCIe, and on CPU devices.
+func (d *Device) PeerAtomics(other *Device) (can bool, err error) {
+	err = d.with(other, func() (err error) { can, err = d.b.peerAtomics(other.b); return err })
+	return can, err
+}
+
 // with runs one call of d's back end that uses another device, too. Of any two devices, one is always locked first: a
 // Close that waits for one of them cannot stand between two calls.
 func (d *Device) with(other *Device, call func() error) error {

@@ -113,6 +113,14 @@ func TestPeerAccess(t *testing.T) {
 			}
 		}
 	}
+	for _, p := range [][2]*device.Device{{d[0], d[1]}, {d[0], d[0]}, {cpu, cpu}} {
+		if can, err := p[0].PeerAtomics(p[1]); !can || err != nil {
+			t.Errorf("atomics: %t, %v", can, err)
+		}
+	}
+	if can, err := d[0].PeerAtomics(cpu); can || err != nil {
+		t.Errorf("atomics to the CPU: %t, %v", can, err)
+	}
 	if got := f.Get("enabled"); got != 1<<1|1<<4 {
 		t.Errorf("pairs %b", got)
 	}
@@ -122,6 +130,9 @@ func TestPeerAccess(t *testing.T) {
 	f.Set("peers", 0)
 	if can, err := d[0].PeerAccess(d[1]); can || err != nil {
 		t.Errorf("without peers: %t, %v", can, err)
+	}
+	if can, err := d[0].PeerAtomics(d[1]); can || err != nil {
+		t.Errorf("atomics without peers: %t, %v", can, err)
 	}
 	for _, refusal := range []int64{711, 217, 999} { // too many peers; unsupported; a driver that is in trouble
 		f.Set("peers", refusal)

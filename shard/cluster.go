@@ -28,7 +28,10 @@ type cluster struct {
 	closed bool
 	lost   error
 	round  int // all that were, so far as it is even or odd
-	took   [steps]time.Duration
+	turn   int // of quick batches, the half that the next one takes
+	// atomics: atomic operations of each device work on the memory of all others.
+	atomics bool
+	took    [steps]time.Duration
 	// scattered: keys came to devices that do not own them, in the independent mode.
 	scattered bool
 
@@ -94,16 +97,10 @@ func newCluster(devices []*device.Device, w frame.Width, o Options,
 	if err != nil {
 		return nil, err
 	}
-	if c.opts.AskAll == 0 && devices[0].Info().CUDA() {
-		c.opts.AskAll = askAll
-	}
 	err = c.befriend()
 	made = err == nil
 	return c, err
 }
-
-// askAll is how many keys are asked of all GPUs, unless Options say.
-const askAll = 4096
 
 // befriend decides for each pair of devices whether kernels of one use the memory of the other. With Options.Copies no
 // device is asked for access.
@@ -113,8 +110,15 @@ func (c *cluster) befriend() error {
 		access = func(i, j int) (bool, error) { return false, nil }
 	}
 	peers, err := friends(len(c.members), access)
+	c.atomics = err == nil
 	for i, m := range c.members {
 		m.peers = peers[i]
+		for k, other := range c.members {
+			if c.atomics = c.atomics && m.peers[k]; c.atomics {
+				can, e := m.d.PeerAtomics(other.d)
+				c.atomics = can && e == nil // without them, batches go another way
+			}
+		}
 	}
 	return err
 }

@@ -26,6 +26,10 @@
 // there. If two devices have no access to each other's memory, or with Options.Copies, rows go to an outbox and are
 // copied. A look-up of at most Options.AskAll keys is sent to all devices instead.
 //
+// A batch of at most two million rows for each device is not counted first if atomic operations of each device work on
+// the memory of all others (quick.go): kernels of all sources take places in the owners' boxes as they split rows. If the
+// keys of a batch for Update or of a counter repeat, each source combines its rows first, and sends sums (sums.go).
+//
 // In the independent mode, each device has its own table. Device slices go into the table of their device. Look-ups ask
 // all devices and merge the results. See docs/several.md for the rules of this mode.
 //
@@ -36,7 +40,8 @@
 //   - All rows with equal keys go to one owner, in the order of rounds. So what a table guarantees for duplicates in a
 //     batch holds for all devices together.
 //   - The host plans rounds from the counts of all sources before anything is sent. No owner receives more rows in a
-//     round than its inbox holds. So memory for exchanges depends on the size of a piece, not of a batch.
+//     round than its inbox holds. So memory for exchanges depends on the size of a piece, not of a batch. A box for a
+//     small batch that is not counted has room for all of its rows.
 //   - Rows lie in an inbox without gaps. Sorted rows are in the order of steps: within a step of an insert by source,
 //     and within a step of a look-up by region and source. Other rows are in the order of sources. No positions travel:
 //     each source keeps notes of 2 or 4 bytes per row, with which gather finds the results.

@@ -56,9 +56,18 @@ struct SplitShared {
     }
 };
 
+// add_system adds to memory of this device or of another, whose kernels may add to it at the same time.
+#if defined(WARPMAP_HOST)
+__device__ __forceinline__ u64 add_system(u64* p, u64 x) { return add(p, x); }
+#else
+__device__ __forceinline__ u64 add_system(u64* p, u64 x) { return atomicAdd_system(p, x); }
+#endif
+
 WARPMAP_KERNEL(shard_split, splitRows) {
     __shared__ SplitShared shared;
+    __shared__ u64 ended; // blocks that have ended, with this one
     u32 owners = (u32)p.owners, t = thread_index();
+    u64 sent = 0; // rows of the block that owner t gets
     if (t < owners) {
         shared.keys[t] = p.out_keys[t];
         shared.values[t] = p.out_values[t];
@@ -81,7 +90,8 @@ WARPMAP_KERNEL(shard_split, splitRows) {
         u64 all; // rows that go; the places behind are of the others
         u32 start = (u32)block_scan(mine, all);
         if (t < owners) {
-            u64 at_segment = mine ? add(at<u64>(p.cursors) + t, (u64)mine) : 0;
+            u64 at_segment = mine ? add_system(at<u64>(p.cursors[t]), (u64)mine) - p.begins[t] : 0;
+            sent += mine;
             shared.skip[t] = at_segment - start;
             shared.count[t] = start;
             if (p.bases) at<u64>(p.bases)[number * owners + t] = at_segment << 16 | mine;
@@ -109,6 +119,19 @@ WARPMAP_KERNEL(shard_split, splitRows) {
             shared.send(mark, place, (u32)all, shared.marks);
         }
         block_sync();
+    }
+    if (!p.sums) return;
+    // The last block to end reports the sums of all blocks, and leaves zeros for the next launch.
+    if (t < owners && sent) add(at<u64>(p.sums) + t, sent);
+    fence();
+    block_sync();
+    if (t == 0) ended = add(at<u64>(p.sums) + owners, (u64)1) + 1;
+    block_sync();
+    if (ended < grid_blocks()) return;
+    fence();
+    if (t <= owners) {
+        u64 sum = exchange(at<u64>(p.sums) + t, (u64)0);
+        if (t < owners) at<u64>(p.totals)[t] = sum;
     }
 }
 

@@ -63,6 +63,9 @@ func (c *cluster) exchange(j *job) error {
 		sizes[i] = s.n
 		total += s.n
 	}
+	if did, err := c.quick(j, total); did || err != nil {
+		return err
+	}
 	o := c.orderOf(j, min(piece, total/len(c.members)))
 	for most := piece; ; {
 		p, err := c.planned(j, o, sizes, piece, inbox)

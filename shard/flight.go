@@ -224,7 +224,7 @@ func (f *flight) send(i, r int) error {
 		return f.sendOrdered(i, r)
 	}
 	p := f.split(f.job, s, rd.from[i], rows)
-	p.Seed, p.Owners, p.Cursors = f.seed, uint64(len(f.members)), m.cursors.Addr()+uint64(8*r*len(f.members))
+	p.places(f.seed, len(f.members), m.cursors.Addr()+uint64(8*r*len(f.members)))
 	if f.comesBack() {
 		p.Places = m.notes[half].Addr()
 		p.Bases = p.Places + uint64(f.notesOf(rows, len(f.members)).bases)
@@ -401,7 +401,7 @@ func (f *flight) work(m *member, j, r int, rd round) error {
 			return err
 		}
 	case n > 0:
-		if err := f.run(m, j, r, f.job.wanted(f.cut(m.inbox[half], f.columns(n, f.job), 0, n))); err != nil {
+		if err := f.run(m, j, r, m.work, f.job.wanted(f.cut(m.inbox[half], f.columns(n, f.job), 0, n))); err != nil {
 			return err
 		}
 	}

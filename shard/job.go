@@ -189,6 +189,14 @@ func (w widths) split(j *job, s source, from, rows int) (p splitRows) {
 	return p
 }
 
+// places sets the owners, and a source's own cursors, one for each of them, which are 0.
+func (p *splitRows) places(seed uint64, owners int, cursors uint64) {
+	p.Seed, p.Owners = seed, uint64(owners)
+	for j := range owners {
+		p.Cursors[j] = cursors + uint64(8*j)
+	}
+}
+
 // to says where the rows of an owner go.
 func (p *splitRows) to(owner int, r received) {
 	p.OutKeys[owner], p.OutValues[owner], p.OutMarks[owner] = r.keys.Addr(), r.values.Addr(), r.marks.Addr()

@@ -308,7 +308,7 @@ func (j *joint) send(jb *job, rd round, r, half int, s source) error {
 		return j.m.sent[half].Record(j.m.split)
 	}
 	p := j.split(jb, s, rd.from[j.rank], rows)
-	p.Seed, p.Owners, p.Cursors = j.seed, uint64(j.size), j.m.cursors.Addr()+uint64(8*r*j.size)
+	p.places(j.seed, j.size, j.m.cursors.Addr()+uint64(8*r*j.size))
 	p.Places = j.m.notes[half].Addr()
 	p.Bases = p.Places + uint64(j.notesOf(rows, j.size).bases)
 	for to := range j.size {

@@ -89,14 +89,18 @@ type splitRows struct {
 	When            uint64 // countRows'
 	Seed            uint64
 	Owners          uint64
-	Cursors         uint64 // u64, one an owner: how many rows of its segment are taken; they begin as 0
 	Places          uint64 // u16, one a row: its place in its tile, in the order of owners; 0 where nothing comes back
 	// Bases are u64, Owners for each tile: where its rows of an owner begin in the segment, and in the low 16 bits how
 	// many they are; or 0.
 	Bases     uint64
-	OutKeys   [MaxDevices]uint64 // the segment of each owner that is this source's
+	OutKeys   [MaxDevices]uint64 // the memory of each owner that is this source's
 	OutValues [MaxDevices]uint64
 	OutMarks  [MaxDevices]uint64
+	// A cursor is a u64: the number of rows of an owner's memory that are taken, and the number that it began with.
+	Cursors [MaxDevices]uint64
+	Begins  [MaxDevices]uint64
+	Sums    uint64 // u64, Owners and one more, which are 0 before and after; or 0
+	Totals  uint64 // u64, one an owner: the rows that it gets from this source; without Sums 0
 }
 
 // spreadRows are the parameters of shard_spread.

@@ -24,8 +24,9 @@ import (
 // cleared. All and Chunks give all pairs.
 //
 // The methods with On and Each wait until the rows of the batch are counted by owner, and where a device's table waits.
-// The rest is queued, and the caller's stream comes behind it. Nothing is counted over a single device (unless rows are
-// chosen), in look-ups of up to Options.AskAll keys, and of the independent mode in inserts, look-ups and deletions.
+// The rest is queued, and the work that follows on the caller's stream waits for it. Nothing is counted over a single
+// device (unless rows are chosen), in look-ups of up to Options.AskAll keys, and of the independent mode in inserts,
+// look-ups and deletions.
 //
 // If a device's table has no room or no memory for some rows, *table.FullError names them, and all others are in. It
 // also names rows of Go slices for which there is no memory to bring them to a device, or to send them from there. If

@@ -40,6 +40,7 @@ type member struct {
 	inbox   [2]device.Slice[byte]
 	notes   [2]device.Slice[byte] // places and bases of a round's rows
 	outbox  [2]device.Slice[byte] // rows on their way, where there is no peer access
+	quick   quick
 
 	capacity int // slots of the table, if it has reached MaxBytes
 }
@@ -80,7 +81,7 @@ func (m *member) open(p *device.Program, apart bool) error {
 
 func (m *member) events() []**device.Event {
 	return []**device.Event{&m.came, &m.sent[0], &m.sent[1], &m.done[0], &m.done[1], &m.fetched[0], &m.fetched[1],
-		&m.sorted[0], &m.sorted[1], &m.returned, &m.begun}
+		&m.sorted[0], &m.sorted[1], &m.returned, &m.begun, &m.quick.done, &m.quick.fetched}
 }
 
 func (m *member) streams() []**device.Stream {
@@ -92,6 +93,11 @@ func (m *member) settle() (err error) {
 	for _, st := range m.streams() {
 		if *st != nil {
 			err = errors.Join(err, (*st).Sync())
+		}
+	}
+	for _, ev := range []*device.Event{m.quick.done, m.quick.fetched} { // on callers' streams
+		if ev != nil {
+			err = errors.Join(err, ev.Sync())
 		}
 	}
 	return err
@@ -175,7 +181,8 @@ func (m *member) following(st *device.Stream) *device.Stream {
 // kept is the device memory that exchanges keep for the next.
 func (m *member) kept() (bytes int64) {
 	for i := range m.inbox {
-		bytes += m.inbox[i].Bytes() + m.notes[i].Bytes() + m.outbox[i].Bytes()
+		bytes += m.inbox[i].Bytes() + m.notes[i].Bytes() + m.outbox[i].Bytes() + m.quick.boxes[i].Bytes() +
+			m.quick.notes[i].Bytes()
 	}
 	return bytes + m.counts.Bytes() + m.cursors.Bytes()
 }
@@ -190,7 +197,8 @@ func (m *member) isFull(e *table.FullError) {
 // releaseBoxes frees the memory that exchanges keep for rows. Nothing uses it.
 func (m *member) releaseBoxes() (err error) {
 	for i := range m.inbox {
-		err = errors.Join(err, release(&m.inbox[i]), release(&m.notes[i]), release(&m.outbox[i]))
+		err = errors.Join(err, release(&m.inbox[i]), release(&m.notes[i]), release(&m.outbox[i]),
+			release(&m.quick.boxes[i]), release(&m.quick.notes[i]))
 	}
 	return err
 }
@@ -201,7 +209,8 @@ func (m *member) close() (err error) {
 		err = m.table.Close()
 	}
 	err = errors.Join(err, m.releaseBoxes())
-	err = errors.Join(err, release(&m.counts), release(&m.cursors), m.landing.Free(), m.starts.Free())
+	err = errors.Join(err, release(&m.counts), release(&m.cursors), m.landing.Free(), m.starts.Free(),
+		release(&m.quick.cursor), release(&m.quick.sums), m.quick.totals.Free())
 	err = errors.Join(err, m.splitting.close(), m.working.close())
 	for _, ev := range m.events() {
 		if *ev != nil {

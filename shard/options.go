@@ -35,9 +35,8 @@ type Options struct {
 	// 1024 regions in all. Zero means as many as the tables ask for, which is none on CPU devices; less than 0 means
 	// none. Regions are for families whose tables keep keys in the order of their hashes (warpcore).
 	Regions int
-	// AskAll is how many keys a look-up may have that asks all devices. Such a look-up counts nothing and waits for no
-	// counts, and each device looks up all keys. The keys of larger look-ups go to their owners. Zero means 4096 on
-	// GPUs and none on CPU devices; less than 0 means none.
+	// AskAll is how many keys a look-up may have that asks all devices. Such a look-up waits for nothing, and each
+	// device looks up all keys. It takes longer than one that goes to the owners. Zero means none.
 	AskAll int
 	// Apart does one step of an exchange after the other and waits for each, so that Steps tells how long they take,
 	// measured by events. It is for measuring.

@@ -253,11 +253,11 @@ func (f *flight) operate(m *member, j, r, from, rows int, o *frame.Sorted) error
 	}
 	got := f.job.wanted(f.boxRows(j, r, from, rows))
 	got.sorted = o
-	run := func(got received) error { return f.run(m, j, r, got) }
+	run := func(got received) error { return f.run(m, j, r, m.work, got) }
 	if !o.Paired {
 		return run(got)
 	}
-	none := func(got received, why error) error { return f.none(m, j, got, why) }
+	none := func(got received, why error) error { return f.none(m, j, m.work, got, why) }
 	return m.inPairs(f.widths, f.job, j, got, run, none)
 }
 
@@ -309,15 +309,15 @@ func (m *member) inColumns(w widths, j *job, got received, run func(got received
 	return nil
 }
 
-// run does the operation on rows that an owner got, and notes those that found no room.
-func (f *flight) run(m *member, j, r int, got received) (err error) {
+// run does the operation on rows that an owner got, on a stream, and notes those that found no room.
+func (f *flight) run(m *member, j, r int, st *device.Stream, got received) (err error) {
 	if f.job.lists != nil {
-		f.lists[j][r], err = f.job.lists(j, m.work, got)
+		f.lists[j][r], err = f.job.lists(j, st, got)
 	} else {
-		err = f.job.run(j, m.work, got)
+		err = f.job.run(j, st, got)
 	}
 	if device.IsOutOfMemory(err) && !errors.As(err, new(*table.FullError)) && f.job.full != nil {
-		return f.none(m, j, got, err)
+		return f.none(m, j, st, got, err)
 	}
 	if full := (*table.FullError)(nil); errors.As(err, &full) {
 		err = f.full(m, j, full, got)
@@ -326,12 +326,12 @@ func (f *flight) run(m *member, j, r int, got received) (err error) {
 }
 
 // none notes that an owner had no memory for its rows, and took none of them.
-func (f *flight) none(m *member, j int, got received, why error) error {
-	if err := got.sorted.Wait(m.work); err != nil {
+func (f *flight) none(m *member, j int, st *device.Stream, got received, why error) error {
+	if err := got.sorted.Wait(st); err != nil {
 		return err
 	}
 	got.untried = true
-	err := noneIn(m.work, got, why, f.job.mixed)
+	err := noneIn(st, got, why, f.job.mixed)
 	if full := (*table.FullError)(nil); errors.As(err, &full) {
 		return f.full(m, j, full, got)
 	}

@@ -123,6 +123,7 @@ const (
 	fnDeviceGetUUID
 	fnDeviceGetPCIBusID
 	fnDeviceCanAccessPeer
+	fnDeviceGetP2PAttribute
 	fnDeviceGetAttribute
 	fnDeviceTotalMem
 	fnPrimaryCtxRetain
@@ -198,6 +199,7 @@ var symbols = [functions]string{
 	fnDeviceGetUUID:                   "cuDeviceGetUuid_v2 cuDeviceGetUuid",
 	fnDeviceGetPCIBusID:               "cuDeviceGetPCIBusId",
 	fnDeviceCanAccessPeer:             "cuDeviceCanAccessPeer",
+	fnDeviceGetP2PAttribute:           "cuDeviceGetP2PAttribute",
 	fnDeviceGetAttribute:              "cuDeviceGetAttribute",
 	fnDeviceTotalMem:                  "cuDeviceTotalMem_v2",
 	fnPrimaryCtxRetain:                "cuDevicePrimaryCtxRetain",

@@ -20,6 +20,16 @@ func (d *Driver) DeviceCanAccessPeer(device, peer int32) (bool, error) {
 	return can != 0, err
 }
 
+// p2pNativeAtomics is CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED.
+const p2pNativeAtomics = 3
+
+// DeviceHasPeerAtomics reports whether atomic operations of kernels on one GPU work on memory of another.
+func (d *Driver) DeviceHasPeerAtomics(device, peer int32) (bool, error) {
+	var can int32
+	err := call(d, fnDeviceGetP2PAttribute, uintptr(unsafe.Pointer(&can)), p2pNativeAtomics, uintptr(device), uintptr(peer))
+	return can != 0, err
+}
+
 // CtxEnablePeerAccess lets the current context use memory of MemAlloc of another context. Errors: ErrorPeerEnabled the
 // second time; ErrorTooManyPeers if the GPU has no room for one more; ErrorPeerUnsupported.
 func (d *Driver) CtxEnablePeerAccess(peer uintptr) error {

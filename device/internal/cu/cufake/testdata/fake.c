@@ -134,6 +134,10 @@ CUresult cuCtxSetCurrent(void *c) { current = c; return c ? sticky : 0; } // it 
 // "enabled" has bit 4·GPU+peer for each pair that was allowed to, and "across" counts copies.
 static int gpu_of(void *context) { return (int)(intptr_t)context - 0xc0; }
 CUresult cuDeviceCanAccessPeer(int *can, int d, int peer) { *can = v[PEERS] && d != peer; return 0; }
+CUresult cuDeviceGetP2PAttribute(int *value, int attribute, int d, int peer) {
+    *value = attribute == 3 && v[PEERS] && d != peer;
+    return 0;
+}
 CUresult cuCtxEnablePeerAccess(void *peer, unsigned flags) {
     NEED_CONTEXT;
     int64_t bit = 1ll << (4 * gpu_of(current) + gpu_of(peer));
