@@ -140,7 +140,11 @@ func (r *run) operations() (err error) {
 		if r.Step != nil {
 			r.Step(r.ground, i)
 		}
-		if err := r.one(&r.f.Ops[i]); err != nil {
+		if err := r.one(&r.f.Ops[i]); r.spent(err) {
+			r.fulls = r.m.refusals + 1
+			r.digests = append(r.digests, make([]digest, len(r.f.Ops)-i)...)
+			return r.ask("close", nil).Err
+		} else if err != nil {
 			return fmt.Errorf("%s: %w", r.f.Ops[i].Name, err)
 		}
 		if !r.closed {
@@ -161,6 +165,12 @@ func (r *run) operations() (err error) {
 		}
 	}
 	return r.ask("close", nil).Err
+}
+
+// spent reports whether an error says that a table over several devices has no memory for even the smallest piece of a
+// batch, which look-ups and deletions need, too. What the table then has is not known, so the ground ends.
+func (r *run) spent(err error) bool {
+	return r.m.loose && r.g.number("shards") > 1 && device.IsOutOfMemory(err) && !full(err)
 }
 
 // call makes a call of an operation.
