@@ -528,9 +528,9 @@ template <bool REPLACE> struct StagedJob {
         }
     }
 
-    // lift moves pairs on for the rows that are listed as full: first those of their homes, and for rows that are left those of their other
-    // buckets. Nobody waits: a lane claims the slot of a pair that it moves, by a bit of the bucket's Fill, which counts slots no more. Rows of
-    // one key may come to stand in one bucket: then those go again.
+    // lift moves pairs to make room for the rows that are listed as full: first pairs of the rows' homes, and for rows that
+    // are left pairs of their other buckets. No thread waits: it claims the slot of a pair that it moves, by a bit of the
+    // bucket's Fill, which counts slots no more. Several rows of one key may get slots of one bucket; one of them stays.
     __device__ __forceinline__ void lift() {
         u32* claims = fills();
         u16 *row = full().item, *slot = open().item;
@@ -539,6 +539,11 @@ template <bool REPLACE> struct StagedJob {
         for (u32 side = 0; side < 2; side++) {
             for (u32 i = thread_index(); i < stage.full; i += block_threads())
                 if (row[i] != GONE && there(row[i])) row[i] = (u16)GONE;
+            // In layout Wide a slot's bit is set before its key is written. So no thread moves a pair on from a slot that is
+            // free now: another thread may be filling it. Homes of side 0 are full, and none of their slots was freed.
+            if constexpr (!C::PACKED)
+                for (u32 i = thread_index(); side && i < buckets(); i += block_threads())
+                    claims[i] |= ~Fill<C>::begin(bucket(i)) & Cells<C>::ALL;
             block_sync();
             for (u32 i = thread_index(); i < stage.full; i += block_threads()) {
                 u32 to = GONE;

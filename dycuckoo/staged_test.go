@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -162,6 +163,96 @@ func TestStagedInserts(t *testing.T) {
 			}
 		}
 	})
+}
+
+// liftedHistory inserts two batches with many equal keys into a table of layout Wide that they fill, so that pairs are
+// moved for rows, and looks for each row and each pair.
+func liftedHistory(d *device.Device, seed uint64) error {
+	m, err := New[wideKey, uint64](d, Options{Options: table.Options{MaxBytes: 110 << 10}, Subtables: 2, Bucket: 64, Layout: Wide})
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	stageAll(m)
+	m.core.regions.PieceRows = 1 << 20
+	rng, in := rand.New(rand.NewPCG(seed, 9)), map[wideKey]bool{}
+	distinct := 2900 + 60*(seed%8) // of some 3300 slots
+	for round, n := range []uint64{distinct * 7 / 8, distinct} {
+		keys, values := make([]wideKey, 9000), make([]uint64, 9000)
+		for i := range keys {
+			keys[i], values[i] = wideKeyOf(4096+rng.Uint64N(n)), uint64(round<<20+i)
+		}
+		full := &table.FullError{}
+		if err := m.Insert(keys, values); err != nil && !errors.As(err, &full) {
+			return err
+		}
+		got, found := make([]uint64, len(keys)), make([]bool, len(keys))
+		if err := m.Find(keys, got, found); err != nil {
+			return err
+		}
+		for i, k := range keys {
+			if _, refused := slices.BinarySearch(full.Positions, i); refused == found[i] {
+				return fmt.Errorf("round %d: key %v is found: %t, and refused: %t", round, k, found[i], refused)
+			}
+			if !found[i] {
+				continue
+			}
+			if in[k] = true; int(got[i]>>20) != round || keys[got[i]&(1<<20-1)] != k {
+				return fmt.Errorf("round %d: key %v has %#x, which is no value of its batch", round, k, got[i])
+			}
+		}
+		if err := m.Check(); err != nil {
+			return fmt.Errorf("round %d: %w", round, err)
+		}
+		if n, err := m.Len(); err != nil || n != len(in) {
+			return fmt.Errorf("round %d: %d pairs (want %d), %v", round, n, len(in), err)
+		}
+	}
+	return nil
+}
+
+// In layout Wide a pair that is moved has a slot's bit first, and then its key. However long that takes, no other thread
+// moves the pair on meanwhile; without the claims of free slots, some do.
+func TestStagedMovesTakeTheirTime(t *testing.T) {
+	testenv.ByTurns(t)
+	text := stagedCU
+	defer func() { stagedCU = text }()
+	edit := func(old, now string) {
+		if n := strings.Count(stagedCU, old); n != 1 {
+			t.Fatalf("the kernels have %d times\n%s", n, old)
+		}
+		stagedCU = strings.Replace(stagedCU, old, now, 1)
+	}
+	edit("        return take(nullptr, to, load_relaxed(Slots::key_at(from, slot)), Slots::value_at(from, slot)) != GONE;\n", `
+        key k = load_relaxed(Slots::key_at(from, slot));
+        value v = Slots::value_at(from, slot);
+        u32 room = reserve(to);
+        if (room == GONE) return false;
+        for (u32 i = 0; i < 200; i++) pause();
+        store_relaxed(Slots::key_at(to, room), k);
+        Slots::replace(to, room, k, v);
+        return true;
+`)
+	history := func(seed uint64) error {
+		d, err := device.Open("cpu", device.WithStress(seed))
+		if err != nil {
+			return err
+		}
+		return errors.Join(liftedHistory(d, seed), d.Close())
+	}
+	for seed := range uint64(testenv.Seeds(600)) {
+		if err := history(seed); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+	}
+	edit("claims[i] |= ~Fill<C>::begin(bucket(i)) & Cells<C>::ALL;", "{}")
+	for seed := range uint64(600) {
+		if err := history(seed); err != nil {
+			t.Logf("seed %d: %v", seed, err)
+			return
+		}
+	}
+	t.Fatal("no seed finds that free slots are not claimed")
 }
 
 func TestStagedInsertsFindDefects(t *testing.T) {
