@@ -44,8 +44,8 @@ type TextTop struct {
 	counters int
 	seed     maphash.Seed
 
-	mu    sync.RWMutex // held for reading by whoever adds
-	keys  *unique.Keys
+	mu    sync.RWMutex // held for reading by a goroutine that adds
+	keys  *unique.Keys // guarded by mu
 	added atomic.Uint64
 	less  uint64 // what Prune has taken; guarded by mu
 }
@@ -63,7 +63,7 @@ func NewTextTop(o TextTopOptions) (*TextTop, error) {
 }
 
 func (t *TextTop) made() error {
-	if t.keys == nil {
+	if t.counters == 0 {
 		return errors.New("sketch: a TextTop that NewTextTop has not made")
 	}
 	return nil
@@ -128,9 +128,9 @@ func (t *TextTop) addPart(first, end int, at func(i int) []byte, counts []uint64
 	all.Wait()
 }
 
-// prune leaves Counters texts where twice as many are there.
+// prune leaves Counters texts if there are more than twice as many.
 func (t *TextTop) prune() {
-	if t.keys.Len() <= 2*int64(t.counters) {
+	if !t.crowded() {
 		return
 	}
 	t.mu.Lock()
@@ -138,7 +138,14 @@ func (t *TextTop) prune() {
 	t.pruneAlone()
 }
 
-// pruneAlone is prune of a caller that holds the lock.
+// crowded reports whether there are more than twice Counters texts.
+func (t *TextTop) crowded() bool {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.keys.Len() > 2*int64(t.counters)
+}
+
+// pruneAlone does what prune does, for a caller that holds the lock.
 func (t *TextTop) pruneAlone() {
 	if t.keys.Len() > 2*int64(t.counters) { // else another has done it meanwhile
 		t.less += t.keys.Prune(t.counters)
@@ -177,7 +184,7 @@ func (t *TextTop) Merge(other *TextTop) error {
 	if err := t.made(); err != nil {
 		return err
 	}
-	if other == nil || other.keys == nil {
+	if other == nil || other.made() != nil {
 		return errors.New("sketch: Merge with no sketch")
 	}
 	if t.counters != other.counters {

@@ -288,6 +288,39 @@ func TestTextTopAtOnce(t *testing.T) {
 	must(t, textsWithin(h, came))
 }
 
+// All methods may be called concurrently, those too that take texts out: the race detector watches. Counts are never more
+// than what came.
+func TestTextTopIsSharedWithClear(t *testing.T) {
+	h, other := newTextTop(t, 3), newTextTop(t, 3)
+	texts := strings.Fields("a b c d e f g h i j")
+	var wg sync.WaitGroup
+	for _, do := range []func() error{
+		func() error { return h.Add(texts) },
+		func() error { return other.Add(texts) },
+		h.Clear,
+		func() error { return h.Merge(other) },
+		func() error { return other.Merge(h) },
+		func() error { _, err := h.Stats(); return err },
+		func() error { return other.Save(t.Context(), io.Discard) },
+		func() error {
+			top, err := h.Top(2)
+			if len(top) > 2 {
+				t.Errorf("the first 2 texts are %v", top)
+			}
+			return err
+		},
+	} {
+		wg.Go(func() {
+			for range 100 {
+				if err := do(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
 // Bad arguments, and a sketch that nothing has made, are errors that are a line.
 func TestTextTopErrors(t *testing.T) {
 	_, few := NewTextTop(TextTopOptions{Counters: -1})

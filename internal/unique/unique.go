@@ -30,7 +30,7 @@ const (
 
 // Keys are the distinct keys so far. The methods may be called by several goroutines.
 type Keys struct {
-	all             sync.RWMutex // held for reading by Add, and alone by Prune
+	all             sync.RWMutex // held for writing by Prune, and for reading by all others
 	texts, counting bool
 	seeds           [2]uint64
 	parts           [1 << partBits]part
@@ -222,8 +222,15 @@ func (k *Keys) grow(p *part) {
 	}
 }
 
-// Len is how many distinct keys there are.
-func (k *Keys) Len() (n int64) {
+// Len returns the number of distinct keys.
+func (k *Keys) Len() int64 {
+	k.all.RLock()
+	defer k.all.RUnlock()
+	return k.len()
+}
+
+// len does what Len does, for a caller that holds k.all.
+func (k *Keys) len() (n int64) {
 	for i := range k.parts {
 		p := &k.parts[i]
 		p.lock.Lock()
@@ -246,9 +253,11 @@ type Count struct {
 	Times uint64
 }
 
-// Top gives the n keys that came most often, or all if there are fewer, the most frequent first; keys that came equally
-// often are in the order of their texts or words, which less tells. The Keys must be counting. Cost: a pass over all.
+// Top returns the n keys that came most often, or all if there are fewer, the most frequent first. Keys that came equally
+// often are in the order of less, which compares texts or words. The Keys must be counting. Cost: a pass over all keys.
 func (k *Keys) Top(n int, less func(a, b Count) int) []Count {
+	k.all.RLock()
+	defer k.all.RUnlock()
 	var top []Count
 	order := func(a, b Count) int { return cmp.Or(cmp.Compare(b.Times, a.Times), less(a, b)) }
 	last := Count{} // where n are known, none behind it is among them
@@ -293,7 +302,7 @@ func (k *Keys) Top(n int, less func(a, b Count) int) []Count {
 func (k *Keys) Prune(most int) (less uint64) {
 	k.all.Lock()
 	defer k.all.Unlock()
-	if k.Len() <= int64(most) {
+	if k.len() <= int64(most) {
 		return 0
 	}
 	less = k.threshold(most)

@@ -84,6 +84,36 @@ func TestKeys(t *testing.T) {
 	}
 }
 
+// The methods may be called concurrently, Prune too: the race detector watches.
+func TestKeysConcurrently(t *testing.T) {
+	k := New(true, true)
+	texts := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
+	words := []uint64{1, 2, 3, 4, 5, 6, 7, 8}
+	var all sync.WaitGroup
+	for _, do := range []func(){
+		func() { k.Add(words, func(i int) []byte { return []byte(texts[i]) }, nil) },
+		func() { k.Prune(3) },
+		func() {
+			if n := k.Len(); n > 8 {
+				t.Errorf("%d keys of 8", n)
+			}
+		},
+		func() {
+			if top := k.Top(8, func(a, b Count) int { return bytes.Compare(a.Text, b.Text) }); len(top) > 8 {
+				t.Errorf("%d keys of 8", len(top))
+			}
+		},
+		func() { k.Bytes() },
+	} {
+		all.Go(func() {
+			for range 300 {
+				do()
+			}
+		})
+	}
+	all.Wait()
+}
+
 // Of a stream by Zipf's law, pruned whenever it has too many keys, each count is too low by no more than Prune gave in
 // all, which is less than the stream's length by one more than the keys that stay: the bound of Misra and Gries, and of
 // SpaceSaving. So no key that came more often than that is missing.
