@@ -15,12 +15,41 @@ import (
 
 	"github.com/warpmap/warpmap"
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/dycuckoo"
+	"github.com/warpmap/warpmap/gph"
 	"github.com/warpmap/warpmap/internal/faults"
+	"github.com/warpmap/warpmap/internal/quick"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/shard"
 	"github.com/warpmap/warpmap/table"
 	"github.com/warpmap/warpmap/table/snapshot"
 )
+
+// bulkCPU is a CPU device whose tables sort batches by regions and stretches, as tables on a GPU do with large batches.
+const bulkCPU = "cpu:9"
+
+func init() { quick.Bulk = func(device string) bool { return device == bulkCPU } }
+
+// optionsOn returns options for tables on the device. On bulkCPU they have several stretches.
+func optionsOn(name string) table.Options {
+	o := table.Options{Seed: 3}
+	if name == bulkCPU {
+		o.Capacity = 12_000
+	}
+	return o
+}
+
+// newMap makes a map. On bulkCPU its stretches must fit the shared memory of the CPU device.
+func newMap(d *device.Device, family table.Family, o table.Options) (table.Map[uint32, uint32], error) {
+	bulk := d.Info().Name == bulkCPU
+	switch {
+	case bulk && family == warpmap.DyCuckoo:
+		return dycuckoo.New[uint32, uint32](d, dycuckoo.Options{Options: o, Subtables: 2, Bucket: 32})
+	case bulk && family == warpmap.GPH:
+		return gph.New[uint32, uint32](d, gph.Options{Options: o, VirtualBuckets: 8})
+	}
+	return warpmap.New[uint32, uint32](d, family, o)
+}
 
 // loading saves a table and loads it into another. After an error of Load the other is empty.
 func loading[T table.Table](save, load *snapshot.Table, other T, all func(T) (held, error)) func(h held) error {
@@ -231,14 +260,14 @@ func saysSo(ds []*device.Device, s scarce) error {
 }
 
 // Each call of each site fails in turn. The error is that of the call. It says that the table is broken, and then all
-// calls after it do. Or else the table is whole, has what was there and what the operation brings, of each key wholly
+// calls after it do; the operation launches no kernel after the call. Or else the table is whole, has what was there and what the operation brings, of each key wholly
 // or not, and the operation succeeds when it is tried again. No memory is lost. Where the call breaks the device, the
 // calls after it say so at once.
 func TestEachCallFails(t *testing.T) {
-	for _, name := range []string{"cpu", "cuda:0"} {
+	for _, name := range []string{"cpu", bulkCPU, "cuda:0"} {
 		t.Run(name, func(t *testing.T) {
 			open(t, name)
-			eachTable(map[string]table.Options{"": {Seed: 3}}, func(what string, make makesScarce) {
+			eachTable(map[string]table.Options{"": optionsOn(name)}, func(what string, make makesScarce) {
 				t.Run(what, func(t *testing.T) {
 					testenv.Turn(t)
 					t.Parallel()
@@ -291,8 +320,8 @@ func eachCall(t *testing.T, names []string, sites []faults.Site, make makesOver)
 	}
 	must(t, first.close())
 	ways, broke := 0, 0
-	for i := range first.ops {
-		if !testenv.Long() && r.IntN(3) > 0 {
+	for i, op := range first.ops {
+		if !testenv.Long() && r.IntN(3) > 0 || names[0] == bulkCPU && strings.HasSuffix(op.name, " of many") {
 			continue
 		}
 		// What the operation does where nothing fails.
@@ -307,7 +336,7 @@ func eachCall(t *testing.T, names []string, sites []faults.Site, make makesOver)
 		must(t, errors.Join(err, s.close()))
 		for _, site := range sites {
 			step := int64(1)
-			if len(ds) > 1 { // whose calls are many, and alike
+			if len(ds) > 1 || names[0] == bulkCPU { // whose calls are many, and alike
 				step += calls.Count(site) / 6
 			}
 			for n := 1 + int64(i)%step; n <= calls.Count(site); n += step {
@@ -356,6 +385,9 @@ func callFails(t *testing.T, ds []*device.Device, make makesOver, i int, done he
 	if broke = breaks(s, op.name, err); broke {
 		if e := saysSo(ds, s); e != nil {
 			wrong("%v; %v", err, e)
+		}
+		if n := c.Later(); n > 0 && len(ds) == 1 { // other devices go on
+			wrong("%v; %d kernels are launched after it", err, n)
 		}
 	} else {
 		if e := s.check(); e != nil {
@@ -455,10 +487,10 @@ func callBreaks(t *testing.T, names []string, make makesOver, i int, c *faults.C
 // Random operations, each call of which fails, or takes long, with one chance in fifty: after each the table is
 // whole, and has what the operation may leave.
 func TestCallsFailAtRandom(t *testing.T) {
-	for _, name := range []string{"cpu", "cuda:0"} {
+	for _, name := range []string{"cpu", bulkCPU, "cuda:0"} {
 		t.Run(name, func(t *testing.T) {
 			open(t, name)
-			eachTable(map[string]table.Options{"": {Seed: 3}}, func(what string, make makesScarce) {
+			eachTable(map[string]table.Options{"": optionsOn(name)}, func(what string, make makesScarce) {
 				t.Run(what, func(t *testing.T) {
 					testenv.Turn(t)
 					t.Parallel()

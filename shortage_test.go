@@ -156,7 +156,7 @@ func common(t table.Table, all func() (held, error)) []scarceOp {
 			return told(err, got, n, is)
 		}},
 		{"Stats", func(h held) error { s, err := t.Stats(); return told(err, s.Bytes > 0, true, is) }},
-		{"Grow", func(held) error { return t.Grow(5 * scarceBatch) }},
+		{"Grow", func(held) error { return t.Grow(max(5*scarceBatch, 15_000)) }},
 		{"Shrink", func(held) error {
 			if s, ok := t.(interface{ Shrink() error }); ok {
 				return s.Shrink()
@@ -561,7 +561,7 @@ func eachTable(options map[string]table.Options, run func(what string, make func
 		}
 		for _, family := range warpmap.Families(table.KindMap) {
 			run(fmt.Sprintf("map/%s%s", family, with), func(d *device.Device) (scarce, held, error) {
-				m, err := warpmap.New[uint32, uint32](d, family, o)
+				m, err := newMap(d, family, o)
 				return mapOf(d, m, err)
 			})
 		}
@@ -626,10 +626,10 @@ func eachTable(options map[string]table.Options, run func(what string, make func
 // Each allocation of each operation fails in turn, it alone, or all behind it, too: then the table is whole, holds what the operation says, and no memory is lost;
 // and the operation succeeds when it is tried again.
 func TestEachAllocationFails(t *testing.T) {
-	for _, name := range []string{"cpu", "cuda:0"} {
+	for _, name := range []string{"cpu", bulkCPU, "cuda:0"} {
 		t.Run(name, func(t *testing.T) {
 			open(t, name)
-			options := map[string]table.Options{"": {Seed: 3}}
+			options := map[string]table.Options{"": optionsOn(name)}
 			if testenv.Long() {
 				options["/bound"] = table.Options{Seed: 3, MaxBytes: 24 << 10}
 			}

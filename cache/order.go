@@ -33,10 +33,7 @@ func (c *core) beginOrder() {
 	info := c.frame.Device.Info()
 	o := &c.order
 	o.regions = frame.RegionsFor(info, 1, 1)
-	o.marksFrom, o.putFrom = max(c.slots()/marksShare, leastMarked), max(c.slots()/putShare, leastPut)
-	if !info.CUDA() { // where caches do what shared memory does
-		o.putFrom = math.MaxInt64
-	}
+	o.marksFrom, o.putFrom = max(c.slots()/marksShare, leastMarked), frame.LargeFrom(info, max(c.slots()/putShare, leastPut))
 	if c.opts.early {
 		o.marksFrom, o.putFrom = 1, 1
 	}

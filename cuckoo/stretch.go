@@ -3,7 +3,6 @@ package cuckoo
 import (
 	_ "embed"
 	"errors"
-	"math"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/frame"
@@ -23,11 +22,7 @@ type stretches struct {
 }
 
 func stretchesFor(info device.Info) stretches {
-	s := stretches{minRows: 1 << 22, keyBytes: stretchKey}
-	if !info.CUDA() {
-		s.minRows = math.MaxInt64 // where caches do what shared memory does
-	}
-	return s
+	return stretches{minRows: frame.LargeFrom(info, 1<<22), keyBytes: stretchKey}
 }
 
 // byStretches puts a batch in, or takes it out, window by window; false where that would be slower, or cannot be: then

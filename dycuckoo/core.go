@@ -800,11 +800,15 @@ func (c *core) halve(st *device.Stream) (done bool, err error) {
 	if err == nil && c.counters.Seen.Left == 0 {
 		return true, errors.Join(old.free(&c.frame), c.fitLocks(st))
 	}
-	c.subs[i], c.step, c.stuck = old, was, max(1, c.live())
-	p.Table = c.table()
-	err = errors.Join(err, c.kernel.unhalve.Launch(st, c.grid(int64(old.Buckets)*int64(c.cfg.slots())), &p), c.reset(st))
-	if err == nil {
-		_, err = c.look(st)
+	c.subs[i], c.step = old, was
+	if err == nil { // after an error the table is broken, or no kernel was launched
+		c.stuck = max(1, c.live())
+		p.Table = c.table()
+		err = frame.InTurn(
+			func() error { return c.kernel.unhalve.Launch(st, c.grid(int64(old.Buckets)*int64(c.cfg.slots())), &p) },
+			func() error { return c.reset(st) },
+			func() error { _, err := c.look(st); return err },
+		)
 	}
 	return false, errors.Join(err, to.free(&c.frame))
 }
@@ -812,10 +816,15 @@ func (c *core) halve(st *device.Stream) (done bool, err error) {
 // rehash lays the table anew with another hash function: that of the options was poor, or somebody chose keys for it.
 func (c *core) rehash(st *device.Stream) (why, err error) {
 	err = c.rebuild(st, c.step, true)
-	if device.IsOutOfMemory(err) || errors.Is(err, table.ErrMaxBytes) || errors.Is(err, errLargest) {
+	if noRoom(err) {
 		return err, nil
 	}
 	return nil, err
+}
+
+// noRoom reports whether an error says that a table cannot be larger. The table goes on as it was.
+func noRoom(err error) bool {
+	return device.IsOutOfMemory(err) || errors.Is(err, table.ErrMaxBytes) || errors.Is(err, errLargest)
 }
 
 // rebuild inserts all pairs into a new table, of a step or, where they do not fit, of the next that will do; on an error the old one
@@ -914,6 +923,9 @@ func (c *core) makeRoom(st *device.Stream, n int64) error {
 		err := c.double(st)
 		if err == nil {
 			continue
+		}
+		if !noRoom(err) { // the table is broken
+			return err
 		}
 		for done := true; c.step > was && done; {
 			var e error

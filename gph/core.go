@@ -8,6 +8,7 @@ import (
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/frame"
+	"github.com/warpmap/warpmap/internal/quick"
 	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/table"
 )
@@ -217,9 +218,12 @@ func (c *core) begin() (err error) {
 	}
 	c.frame.MaxBytes = c.opts.MaxBytes
 	c.shared.order.Init(c.frame.Device)
-	c.stretch.rule, c.constructFrom = stretchesFor(c.frame.Device.Info()), constructFrom
+	c.stretch.rule = stretchesFor(c.frame.Device.Info())
+	c.constructFrom = min(constructFrom, c.stretch.rule.MinRows)
 	if c.opts.stretchBytes == 0 {
-		c.opts.stretchBytes = stretchBytes
+		if c.opts.stretchBytes = stretchBytes; quick.Bulk(c.frame.Device.Info().Name) {
+			c.opts.stretchBytes /= 8 // the CPU device has less shared memory than a GPU
+		}
 	}
 	if err := c.compile(); err != nil {
 		return err
@@ -412,7 +416,7 @@ func (c *core) insertion(k *insertKernels) frame.Insertion {
 // together, that takes three times as long as the two phases. In stress mode what matters is that all of it runs.
 func (c *core) constructs(n int64) bool {
 	info := c.frame.Device.Info()
-	return n >= c.constructFrom && (info.CUDA() || info.Stress)
+	return n >= c.constructFrom && (info.CUDA() || info.Stress || quick.Bulk(info.Name))
 }
 
 // insert inserts pairs, growing as it must. The positions that do not fit come back with the reason. It waits for the stream: only

@@ -2,7 +2,6 @@ package slab
 
 import (
 	"context"
-	"errors"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/frame"
@@ -93,8 +92,8 @@ func (c *core) mix(st *device.Stream, b frame.MixedRows) (refused []int, why, er
 		p := mixedParams{Table: c.table(), Ops: b.Ops, Keys: b.Keys, Values: b.Values, Results: b.Results, Status: b.Status,
 			Refused: part.Refused, N: part.N, Attempt: part.Attempt}
 		err := c.kernel.mixed.Launch(st, c.frame.Grid(b.N, mixedBlocks), &p)
-		if part.Attempt == 0 && !c.opts.NoPolicy { // without the host in between; see take
-			err = errors.Join(err, c.queueFlush(st, flushShare))
+		if err == nil && part.Attempt == 0 && !c.opts.NoPolicy { // the host does not wait between; see take
+			err = c.queueFlush(st, flushShare)
 		}
 		return err
 	})

@@ -189,7 +189,10 @@ func (c *core) visits(st *device.Stream, panes []int, back bool, between func(fi
 	}
 	if !ok {
 		for k, i := range panes {
-			if err = errors.Join(between(behind(panes, k), i), work(c.table(), i)); err != nil {
+			if err = frame.InTurn(
+				func() error { return between(behind(panes, k), i) },
+				func() error { return work(c.table(), i) },
+			); err != nil {
 				return err
 			}
 			c.panes[i].fresh = c.panes[i].fresh && !back
@@ -213,7 +216,11 @@ func (c *core) visits(st *device.Stream, panes []int, back bool, between func(fi
 	}
 	// The copies come behind all that is queued.
 	begin := x.windows[0].again
-	if err = errors.Join(begin.Record(st), x.in.Wait(begin), x.out.Wait(begin)); err != nil {
+	if err = frame.InTurn(
+		func() error { return begin.Record(st) },
+		func() error { return x.in.Wait(begin) },
+		func() error { return x.out.Wait(begin) },
+	); err != nil {
 		return err
 	}
 	for i := range x.windows {
@@ -229,15 +236,20 @@ func (c *core) visits(st *device.Stream, panes []int, back bool, between func(fi
 		}
 		w.used = true
 		x.served++
-		if !p.fresh {
-			err = w.mem.WriteAsync(x.in, p.host, bytes)
-		}
-		if err = errors.Join(err, w.here.Record(x.in), between(behind(panes, k), i), st.Wait(w.here)); err != nil {
-			return err
-		}
 		t := c.table()
 		t.Panes = x.views.Addr() + uint64(8*n*k)
-		if err = work(t, i); err != nil {
+		if err = frame.InTurn(
+			func() error {
+				if p.fresh {
+					return nil
+				}
+				return w.mem.WriteAsync(x.in, p.host, bytes)
+			},
+			func() error { return w.here.Record(x.in) },
+			func() error { return between(behind(panes, k), i) },
+			func() error { return st.Wait(w.here) },
+			func() error { return work(t, i) },
+		); err != nil {
 			return err
 		}
 		if !back {
@@ -247,7 +259,12 @@ func (c *core) visits(st *device.Stream, panes []int, back bool, between func(fi
 			continue
 		}
 		p.fresh = false
-		if err = errors.Join(w.done.Record(st), x.out.Wait(w.done), w.mem.ReadAsync(x.out, p.host, bytes), w.again.Record(x.out)); err != nil {
+		if err = frame.InTurn(
+			func() error { return w.done.Record(st) },
+			func() error { return x.out.Wait(w.done) },
+			func() error { return w.mem.ReadAsync(x.out, p.host, bytes) },
+			func() error { return w.again.Record(x.out) },
+		); err != nil {
 			return err
 		}
 	}
@@ -485,10 +502,10 @@ func (c *core) stageFar(st *device.Stream, insert device.Kernel[stagedParams], g
 	}
 	windows := c.split(rows)
 	return c.visits(st, windows, true, func(first, last int) (err error) {
-		for i := first; i < last; i++ {
+		for i := first; i < last && err == nil; i++ {
 			if rows(i) > 0 {
 				c.panes[i].fresh = false
-				err = errors.Join(err, serve(c.table(), i))
+				err = serve(c.table(), i)
 			}
 		}
 		return err

@@ -150,7 +150,9 @@ func (c *core) spread(st *device.Stream, m memory) (err error) {
 				}
 				view := addressesOf(old.panes)
 				view[u] = x.windows[0].mem.Addr()
-				err = errors.Join(err, old.addresses.Write(st, view))
+				if err == nil {
+					err = old.addresses.Write(st, view)
+				}
 			}
 			slots := int64(c.cfg.slots()) << old.shape.shift
 			s := spreadParams{Table: t, Target: c.tableOf(&m), First: uint64(src[u].first * slots), Last: uint64(src[u].last * slots), Pane: uint64(q),
@@ -163,8 +165,8 @@ func (c *core) spread(st *device.Stream, m memory) (err error) {
 				func() error { return x.spread.Launch(st, c.grid(int64(s.Last-s.First)), &s) },
 			)
 		}
-		if into {
-			err = errors.Join(err, x.windows[1].mem.ReadAsync(st, p.host, p.host.Len()))
+		if into && err == nil {
+			err = x.windows[1].mem.ReadAsync(st, p.host, p.host.Len())
 		}
 	})
 	err = errors.Join(err, m.addresses.Write(st, addressesOf(m.panes)), st.SyncOf(c.frame.Device))
@@ -191,7 +193,10 @@ func (c *core) spread(st *device.Stream, m memory) (err error) {
 	if live := old.live(); err == nil && c.live() != live {
 		err = fmt.Errorf("stadium: %d pairs of %d are in the larger table: this is a defect of warpmap", c.live(), live)
 	}
-	return errors.Join(err, c.freeMemory(&rest), c.promote(st))
+	if err = errors.Join(err, c.freeMemory(&rest)); err != nil {
+		return err
+	}
+	return c.promote(st)
 }
 
 // promote moves panes from host memory to the device's, while there may be more.

@@ -22,11 +22,7 @@ type filterStretches struct {
 }
 
 func filterStretchesFor(info device.Info) filterStretches {
-	s := filterStretches{minRows: 1 << 22, keyBytes: filterStretchKey, bytes: filterStretchBytes}
-	if !info.CUDA() {
-		s.minRows = math.MaxInt64 // where caches do what shared memory does
-	}
-	return s
+	return filterStretches{minRows: frame.LargeFrom(info, 1<<22), keyBytes: filterStretchKey, bytes: filterStretchBytes}
 }
 
 // insertStretches puts a batch in stretch by stretch; false where that would be slower, or cannot be: then nothing was

@@ -27,7 +27,8 @@ type stretches struct {
 }
 
 func stretchesFor(info device.Info, c config) stretches {
-	s := stretches{rule: frame.StretchesFor(info, 8, 2), minMoved: 1 << 22, leastLeft: 1 << 12, bytes: stretchBytes}
+	s := stretches{rule: frame.StretchesFor(info, 8, 2), leastLeft: 1 << 12, bytes: stretchBytes}
+	s.minMoved = min(1<<22, s.rule.MinRows)
 	if c.slotBytes() > 8 {
 		s.minMoved = math.MaxInt64 // an H200 moves 100 M pairs of 8+8 at 11.1 G/s by stretches, and in order at 13.5; of 4+4 at 50.8, and at 22.1
 	}

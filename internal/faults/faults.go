@@ -118,11 +118,15 @@ type Counter struct {
 	Outcome Outcome // this one
 
 	counts [Sites]atomic.Int64
+	later  atomic.Int64
 }
 
 // Order is what to Set.
 func (c *Counter) Order(site Site, _ int64) Outcome {
 	i := c.counts[site].Add(1)
+	if site == Launch && c.Met() {
+		c.later.Add(1)
+	}
 	if c.N > 0 && site == c.Site && (i == c.N || c.Rest && i > c.N) {
 		return c.Outcome
 	}
@@ -132,8 +136,16 @@ func (c *Counter) Order(site Site, _ int64) Outcome {
 // Count is how many calls of the site there were.
 func (c *Counter) Count(site Site) int64 { return c.counts[site].Load() }
 
-// Met tells whether there was the call with another outcome.
+// Met reports whether the call with another outcome was made.
 func (c *Counter) Met() bool { return c.N > 0 && c.Count(c.Site) >= c.N }
+
+// Later returns the number of kernels that were launched after the call with another outcome.
+func (c *Counter) Later() int64 {
+	if c.Site == Launch { // Order counts that call itself, too
+		return max(0, c.later.Load()-1)
+	}
+	return c.later.Load()
+}
 
 // AtRate is an order by which each call of the sites, or of all sites if none is named, has the outcome with a
 // probability. Calls that one goroutine makes have theirs by the seed alone.

@@ -139,8 +139,9 @@ func removeOn(f *Frame, st *device.Stream, keys, deleted DeviceSlice, erase func
 	})
 }
 
-// InTurn makes calls one after the other until one fails, and returns its error. What is launched behind a call that was
-// refused would read what that call was to write, such as where to write itself.
+// InTurn makes calls one after the other until one fails, and returns its error. A kernel that is launched after a call
+// failed would read memory which that call should have written: for example the addresses that it is to write to.
+// errors.Join of several calls makes all of them.
 func InTurn(calls ...func() error) error {
 	for _, call := range calls {
 		if err := call(); err != nil {

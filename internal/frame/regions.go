@@ -1,11 +1,11 @@
 package frame
 
 import (
-	"errors"
 	"math"
 	"math/bits"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/quick"
 )
 
 // Regions says when a batch is brought in the order of the table's regions before it is inserted, and how. A region is so
@@ -23,14 +23,32 @@ type Regions struct {
 	Span        int64 // how many rows in a row a block of the insert takes, so that blocks go through the regions in order
 }
 
-// RegionsFor gives the regions for a device. minShare is MinBytes, in L2 caches. The shares were found by trial on an
-// H200, whose driver tells of 50 MB.
+// LargeFrom returns the least number of rows of a large batch, which is taken in another way than others: n on a GPU, and
+// few on a CPU device of quick.Bulk. On other CPU devices no batch is large, because their caches do what shared memory does.
+func LargeFrom(info device.Info, n int64) int64 {
+	switch {
+	case quick.Bulk(info.Name):
+		return bulkRows
+	case !info.CUDA():
+		return math.MaxInt64
+	}
+	return n
+}
+
+// On a device of quick.Bulk, a large batch has bulkRows. It is sorted in pieces of bulkPiece rows, by regions of bulkRegion
+// bytes, so that a small table has several.
+const bulkRows, bulkPiece, bulkRegion = 256, 512, 4 << 10
+
+// RegionsFor returns the rule for a device. minShare is MinBytes, in L2 caches. The shares were found by trial on an H200,
+// whose driver reports 50 MB.
 func RegionsFor(info device.Info, minShare float64, regionRows int64) Regions {
 	r := Regions{
-		MinBytes: int64(minShare * float64(info.L2)), RegionBytes: info.L2 * 16 / 25, MinRows: 1 << 22, RegionRows: regionRows,
+		MinBytes: int64(minShare * float64(info.L2)), RegionBytes: info.L2 * 16 / 25, MinRows: LargeFrom(info, 1<<22), RegionRows: regionRows,
 		PieceRows: 1 << 27, Larger: largerPiece, MemoryShare: 8, Span: 16 * Threads,
 	}
-	if !info.CUDA() || info.L2 == 0 {
+	if quick.Bulk(info.Name) {
+		r.MinBytes, r.RegionBytes, r.RegionRows, r.PieceRows, r.Larger, r.Span = 0, bulkRegion, 1, bulkPiece, 1, Threads
+	} else if info.L2 == 0 {
 		r.MinRows = math.MaxInt64 // where fibers cost more than memory
 	}
 	return r
@@ -371,8 +389,9 @@ func (k Partitioner) InRanges(f *Frame, st *device.Stream, w Ranges, x Placement
 	return true, nil
 }
 
-// inTwoPasses brings rows in the order of the parts of first, and then of those of second, within them. large and small are the counters of both. even, if
-// it is not nil, is asked once it is known where the larger parts begin, and ends it by false.
+// inTwoPasses sorts rows by the parts of first, and then within these by the parts of second. large and small are the
+// counters of both passes. If even is not nil, it is called once the beginnings of the larger parts are known; false ends
+// the sort.
 func (k Partitioner) inTwoPasses(st *device.Stream, w Within, large, small device.Slice[uint64], first, second Partition, params func(rows Partition) any,
 	even func() (bool, error)) (done bool, err error) {
 	second.Larger = large.Addr() + 8*first.Parts
@@ -391,7 +410,10 @@ func (k Partitioner) inTwoPasses(st *device.Stream, w Within, large, small devic
 	case err != nil:
 		return true, err
 	case counted:
-		return true, errors.Join(k.scatterOnly(st, k.scatter, large, first, params), k.scatterOnly(st, w.scatter, small, second, params))
+		return true, InTurn(
+			func() error { return k.scatterOnly(st, k.scatter, large, first, params) },
+			func() error { return k.scatterOnly(st, w.scatter, small, second, params) },
+		)
 	}
 	return true, k.RunWithin(st, w, small, second, params)
 }

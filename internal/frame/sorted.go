@@ -69,7 +69,7 @@ func (o *Sorted) Of(queue func(st *device.Stream, b Rows) error) func(st *device
 	}
 	return func(st *device.Stream, b Rows) error {
 		b.Sorted = o
-		return errors.Join(o.Wait(st), queue(st, b))
+		return InTurn(func() error { return o.Wait(st) }, func() error { return queue(st, b) })
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"math/bits"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/quick"
 )
 
 // Stretches says when a batch goes into a table stretch by stretch: the batch is brought in the order of the table's
@@ -37,13 +38,12 @@ type Stretches struct {
 	Blocks    int64 // a table has so many stretches at least, each of which is a block's
 }
 
-// StretchesFor gives the rule for a device. On a CPU, where caches do what shared memory does, no batch is large enough.
+// StretchesFor returns the rule for a device.
 func StretchesFor(info device.Info, slotShare, blocks int64) Stretches {
-	s := Stretches{MinRows: 1 << 22, SlotShare: slotShare, Blocks: blocks}
-	if !info.CUDA() {
-		s.MinRows = math.MaxInt64
+	if quick.Bulk(info.Name) { // for few rows, tables with few slots
+		slotShare, blocks = math.MaxInt64, 2
 	}
-	return s
+	return Stretches{MinRows: LargeFrom(info, 1<<22), SlotShare: slotShare, Blocks: blocks}
 }
 
 // Fine is how a batch is brought in the order of stretches: Large·Within of them, or a few more than there are.

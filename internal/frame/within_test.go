@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/faults"
 	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/internal/testenv"
 )
@@ -295,6 +296,57 @@ func TestInRanges(t *testing.T) {
 	must(t, err)
 	for seed := range uint64(4) {
 		inRanges[uint32](t, d, m, rand.New(rand.NewPCG(seed, 2)), 5000, 32, 16, 700, false, true)
+	}
+}
+
+// A partition in two passes launches nothing after a call that failed: the second pass would scatter rows by counts of
+// other keys, past the end of its columns.
+func TestTwoPassesEndAtTheFirstError(t *testing.T) {
+	d := openCPU(t)
+	m, err := d.Compile(withinProgram(32))
+	must(t, err)
+	k, err := frame.NewPartitioner[withinParams](d, m)
+	must(t, err)
+	w, err := frame.NewWithin[withinParams](m)
+	must(t, err)
+	const n, regions, within = 3000, 8, 4
+	keys, err := device.From(d, oddNumbers(n))
+	must(t, err)
+	defer keys.Free()
+	p := withinParams{Factor: 0x9e3779b1, Total: regions * within}
+	x := frame.Placement{Regions: &frame.Regions{MinRows: 1 << 30, PieceRows: n, MemoryShare: 8}, KeyBytes: 4, Params: func(rows frame.Partition) any {
+		if p.Rows, p.Each = rows, 1; rows.Within == 0 {
+			p.Each = within
+		}
+		return &p
+	}}
+	for _, site := range []faults.Site{faults.Alloc, faults.Load, faults.Launch, faults.CopyWithin, faults.CopyOut, faults.Sync} {
+		for at := int64(1); ; at++ {
+			var f frame.Frame
+			must(t, f.Open("two passes", d, func() error { return nil }, f.Spare))
+			calls := faults.Counter{Site: site, N: at, Outcome: faults.Fails}
+			faults.Set(d, calls.Order)
+			err := f.Writing(nil, func(st *device.Stream) error {
+				_, err := k.InFineOrder(&f, st, w, x, frame.Rows{Keys: keys.Addr(), N: n}, regions, within,
+					func(frame.Ordered, device.Slice[uint64], frame.Rows) error { return nil })
+				return err
+			})
+			faults.Set(d, nil)
+			must(t, f.Close())
+			if !calls.Met() {
+				must(t, err)
+				if at == 1 {
+					t.Errorf("no call of %v is made", site)
+				}
+				break
+			}
+			if site != faults.Alloc && !errors.As(err, new(*faults.Error)) {
+				t.Errorf("%v %d fails, and the error is %v", site, at, err)
+			}
+			if n := calls.Later(); n > 0 {
+				t.Errorf("%v %d fails, and %d launches follow", site, at, n)
+			}
+		}
 	}
 }
 

@@ -16,5 +16,9 @@ var Checks bool
 // Model makes every device of WithStress one of WithMemoryModel. It is set before a device opens, if at all.
 var Model bool
 
+// Bulk reports whether tables on the CPU device of that name take every batch as tables on a GPU take large batches: sorted
+// by regions or by stretches of the table. It is set before a device opens, if at all.
+var Bulk = func(device string) bool { return false }
+
 // Seeds is added to every seed of WithStress. It is set before a device opens, if at all.
 var Seeds uint64

@@ -372,7 +372,10 @@ func (c *core) putPart(st *device.Stream, r rows, behind int64, replace bool, cl
 	if replace {
 		p.Replace = 1
 	}
-	if err := errors.Join(c.begin(st), c.ask(st, &p, s)); err != nil {
+	if err := frame.InTurn(
+		func() error { return c.begin(st) },
+		func() error { return c.ask(st, &p, s) },
+	); err != nil {
 		return nil, nil, err
 	}
 	if err := device.Ahead(c.k.match, c.k.place, c.k.tally, c.k.chain); err != nil {
@@ -523,7 +526,10 @@ func (c *core) absent(st *device.Stream, r rows, positions []int) (out []int, er
 func (c *core) erase(st *device.Stream, r rows) error {
 	done, err := c.inParts(st, r, scratchWrite, func(_ int64, r rows, s *scratch) error {
 		p := c.params(r)
-		if err := errors.Join(c.begin(st), c.ask(st, &p, s)); err != nil {
+		if err := frame.InTurn(
+			func() error { return c.begin(st) },
+			func() error { return c.ask(st, &p, s) },
+		); err != nil {
 			return err
 		}
 		list, hashes, places := cut[uint32](s, r.n), cut[uint64](s, r.n), cut[uint64](s, r.n)
@@ -564,7 +570,10 @@ func (c *core) leave(st *device.Stream, p *params, hashes device.Slice[uint64], 
 		return err
 	}
 	g, m := int(c.counts.Seen.Gone), int(c.counts.Seen.Moved)
-	return errors.Join(c.pass(st, gone.Slice(0, g), device.Slice[uint64]{}), c.pass(st, moved.Slice(0, m), to.Slice(0, m)))
+	return frame.InTurn(
+		func() error { return c.pass(st, gone.Slice(0, g), device.Slice[uint64]{}) },
+		func() error { return c.pass(st, moved.Slice(0, m), to.Slice(0, m)) },
+	)
 }
 
 // pass has the index lead from hashes to places, or with none nowhere. What it has no memory for it is owed.

@@ -105,11 +105,12 @@ func (c *core) undo(st *device.Stream, p *params, r rows, before counts, s *scra
 	c.owed.owe(news, nil)
 	q := *p
 	q.Heads = p.Slots
-	err := errors.Join(frame.InTurn(
+	err := frame.InTurn(
 		func() error { return viewAt[bool](s, p.Added, n).Fill(st, 0) },
 		func() error { return viewAt[uint64](s, q.Heads, n).Fill(st, 0) },
 		func() error { return c.launch(st, c.k.chain, int64(n), &q) },
-	), c.unflag(st, r, 0))
+		func() error { return c.unflag(st, r, 0) },
+	)
 	c.counts.Seen = before
 	return errors.Join(err, c.counts.Set(st))
 }

@@ -270,7 +270,10 @@ func (c *core) firsts(st *device.Stream, keys map[string]uint64) (first map[uint
 	}
 	for piece := range slices.Chunk(slices.Collect(maps.Keys(first)), mem.Len()/16) {
 		hashes, places := device.View[uint64](mem, 0, len(piece)), device.View[uint64](mem, 8*len(piece), len(piece))
-		if err := errors.Join(hashes.Write(st, piece), c.index.FindOn(st, hashes, places, device.Slice[bool]{})); err != nil {
+		if err := frame.InTurn(
+			func() error { return hashes.Write(st, piece) },
+			func() error { return c.index.FindOn(st, hashes, places, device.Slice[bool]{}) },
+		); err != nil {
 			return nil, err
 		}
 		found, err := places.Host(st)
