@@ -3,6 +3,7 @@ package frame_test
 import (
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -173,24 +174,22 @@ func partitioned[K uint16 | uint32 | uint64, V number, I uint32 | uint64](t *tes
 	if withPositions {
 		return
 	}
-	// Without positions: the same rows, whatever their order.
+	// Without positions: the same rows, in any order, if the sums of their hashes are equal. A Go map of 10 million rows takes
+	// several seconds, and there are fifty of these tests.
 	type row struct {
 		k K
 		v V
 	}
-	left := map[row]int{}
-	for i := range keys {
-		r := row{k: keys[i]}
+	seed, left := maphash.MakeSeed(), uint64(0)
+	for i, key := range keys {
+		r := row{k: key}
 		if withValues {
 			r.v = values[i]
 		}
-		left[r]++
+		left += maphash.Comparable(seed, r) - maphash.Comparable(seed, row{gotKeys[i], gotValues[i]})
 	}
-	for j := range gotKeys {
-		r := row{gotKeys[j], gotValues[j]}
-		if left[r]--; left[r] < 0 {
-			t.Fatalf("row %d of the output, %+v, is not of the input, or once too often", j, r)
-		}
+	if left != 0 {
+		t.Fatalf("the rows of the output are not those of the input")
 	}
 }
 
@@ -246,7 +245,7 @@ func TestPartition(t *testing.T) {
 				most = 15_000
 			}
 			if d.Info().CUDA() && !testenv.Small() {
-				most = 10_000_000
+				most = 4_000_000 // several tiles for each block that is resident
 			}
 			seed := rand.Uint64()
 			run[uint32, uint32, uint32](t, d, seed, most)

@@ -47,7 +47,7 @@ func inTwoPasses[K uint32 | uint64](t *testing.T, d *device.Device, m *device.Mo
 	w, err := frame.NewWithin[withinParams](m)
 	must(t, err)
 	keys, values := make([]K, n), make([]K, n)
-	skew, left := rng.IntN(4), map[[2]K]int{}
+	skew, seen := rng.IntN(4), make([]bool, n)
 	for i := range keys {
 		keys[i], values[i] = K(rng.Uint64()), K(i)
 		switch {
@@ -56,7 +56,6 @@ func inTwoPasses[K uint32 | uint64](t *testing.T, d *device.Device, m *device.Mo
 		case skew == 1: // few parts, of which most larger ones have none
 			keys[i] %= 7
 		}
-		left[[2]K{keys[i], values[i]}]++
 	}
 	var columns [6]device.Slice[K]
 	for i, x := range [][]K{keys, values, make([]K, n), make([]K, n), make([]K, n), make([]K, n)} {
@@ -116,10 +115,11 @@ func inTwoPasses[K uint32 | uint64](t *testing.T, d *device.Device, m *device.Mo
 			if want := part(uint64(got[j]), p.Factor, uint64(parts)); want != uint64(q) {
 				t.Fatalf("row %d of the output is of part %d, its key %d of %d", j, q, got[j], want)
 			}
-			pair := [2]K{got[j], gotValues[j]}
-			if left[pair]--; left[pair] < 0 {
-				t.Fatalf("row %d of the output, %d, is not of the input, or once too often", j, pair)
+			i := uint64(gotValues[j])
+			if i >= uint64(n) || seen[i] || keys[i] != got[j] {
+				t.Fatalf("row %d of the output, key %d with value %d, is not of the input, or once too often", j, got[j], i)
 			}
+			seen[i] = true
 		}
 	}
 }
@@ -172,15 +172,16 @@ func inRanges[K uint32 | uint64](t *testing.T, d *device.Device, m *device.Modul
 	var f frame.Frame
 	must(t, f.Open("ranges", d, func() error { return nil }, f.Spare))
 	defer f.Close()
-	columns, left := [2][]K{make([]K, n), make([]K, n)}, map[[2]K]int{}
+	columns, seen, left := [2][]K{make([]K, n), make([]K, n)}, make([]bool, n), map[K]int{}
 	for i := range n {
 		if columns[0][i] = K(rng.Uint64()); same {
 			columns[0][i] = 9
 		}
 		if values {
 			columns[1][i] = K(i)
+		} else {
+			left[columns[0][i]]++
 		}
-		left[[2]K{columns[0][i], columns[1][i]}]++
 	}
 	keys, err := device.From(d, columns[0])
 	must(t, err)
@@ -230,9 +231,16 @@ func inRanges[K uint32 | uint64](t *testing.T, d *device.Device, m *device.Modul
 					if want := part(uint64(got[j]), p.Factor, uint64(parts)); want != uint64(r.First+q) {
 						t.Fatalf("row %d of the output is of part %d, its key %d of %d", j, r.First+q, got[j], want)
 					}
-					pair := [2]K{got[j], gotValues[j]}
-					if left[pair]--; left[pair] < 0 {
-						t.Fatalf("row %d of the output, %d, is not of the input, or once too often", j, pair)
+					i, fits := uint64(gotValues[j]), false
+					if values {
+						fits = i < uint64(n) && !seen[i] && columns[0][i] == got[j]
+						seen[min(i, uint64(n-1))] = true
+					} else {
+						left[got[j]]--
+						fits = left[got[j]] >= 0
+					}
+					if !fits {
+						t.Fatalf("row %d of the output, key %d with value %d, is not of the input, or once too often", j, got[j], i)
 					}
 				}
 			}
