@@ -14,11 +14,16 @@ import (
 //
 //	Fetch: func(_ context.Context, keys []K, values []V, found []bool) error { return m.Find(keys, values, found) },
 //	Store: func(_ context.Context, keys []K, values []V) error { return m.Insert(keys, values) },
+//
+// As for an io.Writer, neither function may change the slices that it reads, not even their order, and neither may keep
+// a slice after it returns. A Fetch that sorts keys in place would give the callers values of other keys: it sorts a
+// copy. The Tiered does not copy keys for each call, because most stores only read them.
 type Source[K, V any] struct {
-	// Fetch writes each key's value, and whether there is one. No key is twice in keys. Several calls may run at once,
-	// but not for the same key. It must not call methods of the Tiered.
+	// Fetch writes to values the value of each key, and to found whether there is one. No key is twice in keys. Several
+	// calls may run at once, but not for the same key. It must not call methods of the Tiered.
 	Fetch func(ctx context.Context, keys []K, values []V, found []bool) error
-	// Store puts or replaces pairs. No key is twice in keys. It may be nil: then there is no Put.
+	// Store puts or replaces pairs, whose keys and values it only reads. No key is twice in keys. It may be nil: then there
+	// is no Put.
 	Store func(ctx context.Context, keys []K, values []V) error
 }
 
