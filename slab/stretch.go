@@ -56,14 +56,18 @@ func (s *stretches) cutBy(c *core, bytes int, rows int64) (x cut) {
 	x.buckets = max(8, int64(bytes/stretchBucketBytes&^7))
 	x.stretches = (c.buckets() + x.buckets - 1) / x.buckets
 	x.fine, x.ok = s.rule.Fine(c.regions, rows, bucketRows*c.buckets(), x.stretches, math.MaxInt64)
+	x.ok = x.ok && x.shared()+stretchBeside <= int(c.frame.Device.Info().Shared)
 	return x
 }
 
-// cut makes stretches larger if a block of the partition then has room for a counter of each.
+// shared returns the shared memory for the buckets of a stretch.
+func (x *cut) shared() int { return int(x.buckets) * stretchBucketBytes }
+
+// cut makes stretches larger if they fit shared memory, and a block of the partition then has room for a counter of each.
 func (s *stretches) cut(c *core, rows int64) cut {
 	counted := func(x cut) bool { return x.fine.Large*x.fine.Within < c.frame.Device.Info().Shared/4 }
 	x := s.cutBy(c, s.bytes, rows)
-	if larger := s.cutBy(c, s.larger, rows); !counted(x) && counted(larger) {
+	if larger := s.cutBy(c, s.larger, rows); larger.ok && !counted(x) && counted(larger) {
 		return larger
 	}
 	return x
@@ -92,9 +96,8 @@ func (c *core) insertStretches(st *device.Stream, k device.Kernel[insertParams],
 	if !c.frame.Device.Info().CUDA() {
 		grid.Threads = frame.Threads
 	}
-	grid.Shared = int(x.buckets) * stretchBucketBytes
-	fits := grid.Shared+stretchBeside <= int(c.frame.Device.Info().Shared)
-	if !fits || !x.ok || !c.loadStretches() {
+	grid.Shared = x.shared()
+	if !x.ok || !c.loadStretches() {
 		return 0, nil
 	}
 	lease, err := c.frame.Scratch(8)

@@ -25,6 +25,28 @@ func inStretches(c *core, bytes int) {
 	c.regions.MinBytes, c.regions.MinRows, c.regions.PieceRows = 1, 1<<40, 500
 }
 
+// Stretches are made larger only if the device has shared memory for them.
+func TestLargerStretchesFit(t *testing.T) {
+	d, err := device.Open("cpu")
+	must(t, err)
+	defer d.Close()
+	m, err := New[uint32, uint32](d, Options{Options: table.Options{Capacity: 2 << 20}})
+	must(t, err)
+	defer m.Close()
+	c, most := m.core, int(d.Info().Shared)
+	inStretches(c, smallStretch)
+	small := c.stretch.cut(c, 1<<20)
+	if n := small.fine.Large * small.fine.Within; !small.ok || n < int64(most/4) {
+		t.Fatalf("%d small stretches (want %d, which cannot be counted), fit: %t", n, most/4, small.ok)
+	}
+	for larger, want := range map[int]int64{most - stretchBeside: int64(most-stretchBeside) / stretchBucketBytes &^ 7, most: small.buckets} {
+		c.stretch.larger = larger
+		if x := c.stretch.cut(c, 1<<20); !x.ok || x.buckets != want {
+			t.Errorf("stretches of %d bytes, where larger ones have %d: %d buckets (want %d), fit: %t", smallStretch, larger, x.buckets, want, x.ok)
+		}
+	}
+}
+
 // smallStretch is the least that a stretch may be, of 8 buckets.
 const smallStretch = 8 * stretchBucketBytes
 
