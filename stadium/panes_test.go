@@ -40,18 +40,18 @@ func farSuite[K, V any](o Options, made *[]*core) *tabletest.Suite {
 func TestPanes(t *testing.T) {
 	for _, name := range devices {
 		for where, o := range places {
-			var made []*core
-			suites := map[string]*tabletest.Suite{"8+8": farSuite[uint64, uint64](o, &made), "20+100": farSuite[[5]uint32, [25]uint32](o, &made)}
+			suites := map[string]func(o Options, made *[]*core) *tabletest.Suite{"8+8": farSuite[uint64, uint64], "20+100": farSuite[[5]uint32, [25]uint32]}
 			if testenv.Long() {
-				suites["4+4"] = farSuite[uint32, uint32](o, &made)
+				suites["4+4"] = farSuite[uint32, uint32]
 			}
-			for what, s := range suites {
+			for what, suite := range suites {
 				if name == "cpu" && !testenv.Long() && (where == "host") != (what == "8+8") {
 					continue // each place with other widths
 				}
 				t.Run(name+"/"+where+"/"+what, func(t *testing.T) {
-					made = nil
-					s.Run(t, tabletest.Widths, open(t, name), open(t, "cpu"))
+					t.Parallel()
+					var made []*core
+					suite(o, &made).Run(t, tabletest.Widths, open(t, name), open(t, "cpu"))
 					if !slices.ContainsFunc(made, func(c *core) bool { return c.far.served > 0 }) {
 						t.Error("nothing was served pane by pane: this tests nothing")
 					}

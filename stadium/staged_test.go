@@ -26,21 +26,24 @@ func stagedSuite[K, V any](ticket int, made *[]*core) *tabletest.Suite {
 }
 
 func TestStagedInserts(t *testing.T) {
+	suites := map[string]func(made *[]*core) *tabletest.Suite{
+		"4+4,ticket=1":    func(made *[]*core) *tabletest.Suite { return stagedSuite[uint32, uint32](1, made) },
+		"8+4,ticket=8":    func(made *[]*core) *tabletest.Suite { return stagedSuite[uint64, uint32](8, made) },
+		"16+16,ticket=16": func(made *[]*core) *tabletest.Suite { return stagedSuite[[16]byte, [2]uint64](16, made) },
+	}
+	if testenv.Long() {
+		suites["4+4,ticket=2"] = func(made *[]*core) *tabletest.Suite { return stagedSuite[uint32, uint32](2, made) }
+		suites["8+8,ticket=4"] = func(made *[]*core) *tabletest.Suite { return stagedSuite[uint64, uint64](4, made) }
+	}
 	for _, name := range devices {
-		var made []*core // by one suite
-		suites := map[string]*tabletest.Suite{
-			"4+4,ticket=1": stagedSuite[uint32, uint32](1, &made), "8+4,ticket=8": stagedSuite[uint64, uint32](8, &made), "16+16,ticket=16": stagedSuite[[16]byte, [2]uint64](16, &made),
-		}
-		if testenv.Long() {
-			suites["4+4,ticket=2"], suites["8+8,ticket=4"] = stagedSuite[uint32, uint32](2, &made), stagedSuite[uint64, uint64](4, &made)
-		}
-		for what, s := range suites {
+		for what, suite := range suites {
 			if what == "8+4,ticket=8" && name == "cpu" && !testenv.Long() {
 				continue // TestStagedRegionIsFull stages with tickets of 8 bits
 			}
 			t.Run(name+"/"+what, func(t *testing.T) {
-				made = nil
-				s.Run(t, tabletest.Widths, open(t, name), open(t, "cpu"))
+				t.Parallel() // on a GPU a suite is as long as in long runs on the CPU
+				var made []*core
+				suite(&made).Run(t, tabletest.Widths, open(t, name), open(t, "cpu"))
 				if !slices.ContainsFunc(made, func(c *core) bool { return c.staged.late != frame.Late{} }) {
 					t.Error("nothing was staged: this tests nothing")
 				}

@@ -44,6 +44,7 @@ func TestStretches(t *testing.T) {
 		for i, o := range []table.Options{{}, {Capacity: 3000}, {Capacity: 3000, LoadFactor: 1, Seed: 3},
 			{MaxBytes: 48 << 10, LoadFactor: 1}, {Capacity: 3000, Hash: kernel.HashIdentity}} {
 			t.Run(fmt.Sprint(name, "/", i), func(t *testing.T) {
+				t.Parallel()
 				d, seed := open(t, name), uint64(i)
 				stretched[uint32, uint32](Options{}, 4).Churn(t, d, o, seed, 30, 2500)
 				if o.Hash != 0 && !testenv.Long() {
