@@ -178,8 +178,10 @@ func (j *joint) rounds(jb *job, p plan, s source) error {
 	}
 	for r := range len(p.rounds) + lag {
 		if r < len(p.rounds) {
-			if err := errors.Join(j.send(jb, p.rounds[r], r, half(r), s),
-				j.carry(jb, p.rounds[r], half(r), s, false)); err != nil {
+			if err := frame.InTurn(
+				func() error { return j.send(jb, p.rounds[r], r, half(r), s) },
+				func() error { return j.carry(jb, p.rounds[r], half(r), s, false) },
+			); err != nil {
 				return err
 			}
 		}
@@ -191,8 +193,10 @@ func (j *joint) rounds(jb *job, p plan, s source) error {
 			return err
 		}
 		if jb.comesBack() {
-			if err := errors.Join(j.carry(jb, p.rounds[done], half(done), s, true),
-				j.fetch(jb, p.rounds[done], half(done), s)); err != nil {
+			if err := frame.InTurn(
+				func() error { return j.carry(jb, p.rounds[done], half(done), s, true) },
+				func() error { return j.fetch(jb, p.rounds[done], half(done), s) },
+			); err != nil {
 				return err
 			}
 		}
@@ -322,8 +326,10 @@ func (j *joint) send(jb *job, rd round, r, half int, s source) error {
 
 // carry queues what goes between members in a round: rows to their owners, or results back.
 func (j *joint) carry(jb *job, rd round, half int, s source, results bool) error {
+	if err := j.waits(jb, half, results); err != nil {
+		return err
+	}
 	var out, in []nccl.Piece
-	var err error
 	for peer := range j.size {
 		o, i := j.outgoing(jb, rd, half, peer, s), j.incoming(jb, rd, half, peer)
 		columns := jb.going(o, i)
@@ -332,7 +338,9 @@ func (j *joint) carry(jb *job, rd round, half int, s source, results bool) error
 		}
 		for _, column := range columns {
 			if peer == j.rank {
-				err = errors.Join(err, j.waits(jb, half, results), column.to.CopyFrom(j.wire, column.from))
+				if err := column.to.CopyFrom(j.wire, column.from); err != nil {
+					return err
+				}
 				continue
 			}
 			if column.from.Len() > 0 {
@@ -342,9 +350,6 @@ func (j *joint) carry(jb *job, rd round, half int, s source, results bool) error
 				in = append(in, nccl.Piece{Addr: column.to.Addr(), Bytes: column.to.Len(), Peer: peer})
 			}
 		}
-	}
-	if err = errors.Join(err, j.waits(jb, half, results)); err != nil {
-		return err
 	}
 	if len(out)+len(in) > 0 {
 		if err := j.swap(out, in); err != nil {
@@ -383,8 +388,11 @@ func (j *joint) waits(jb *job, half int, results bool) error {
 // work does the operation on what this member got in a round.
 func (j *joint) work(jb *job, rd round, half int) error {
 	n := rd.gets[j.rank]
-	return errors.Join(j.m.work.Wait(j.arrived[half]), j.operate(jb, j.cut(j.m.inbox[half], j.columns(n, jb), 0, n)),
-		j.m.done[half].Record(j.m.work))
+	return frame.InTurn(
+		func() error { return j.m.work.Wait(j.arrived[half]) },
+		func() error { return j.operate(jb, j.cut(j.m.inbox[half], j.columns(n, jb), 0, n)) },
+		func() error { return j.m.done[half].Record(j.m.work) },
+	)
 }
 
 // operate does the operation on rows that this member got.

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/shard/internal/nccl"
 )
 
@@ -64,11 +65,12 @@ func (j *joint) roundsOfLists(jb *job, p plan, s source) error {
 	}
 	for r, rd := range p.rounds {
 		half := r % 2
-		err := errors.Join(j.send(jb, rd, r, half, s), j.carry(jb, rd, half, s, false), j.m.work.Wait(j.arrived[half]))
-		if err == nil {
-			err = j.roundOfLists(jb, rd, half, s)
-		}
-		if err != nil {
+		if err := frame.InTurn(
+			func() error { return j.send(jb, rd, r, half, s) },
+			func() error { return j.carry(jb, rd, half, s, false) },
+			func() error { return j.m.work.Wait(j.arrived[half]) },
+			func() error { return j.roundOfLists(jb, rd, half, s) },
+		); err != nil {
 			return err
 		}
 	}

@@ -139,8 +139,11 @@ func (j *joint) sendOrdered(jb *job, p plan, r int, s source) error {
 func (j *joint) answerOrdered(jb *job, p plan, r, step int) error {
 	steps := j.m.steps[r%2]
 	from, rows := p.stepRows(r, step, j.rank)
-	return errors.Join(j.m.work.Wait(steps.ready[step]),
-		j.operateOrdered(jb, p, r, from, rows, p.sortedRows(r, j.rank)), steps.answered[step].Record(j.m.work))
+	return frame.InTurn(
+		func() error { return j.m.work.Wait(steps.ready[step]) },
+		func() error { return j.operateOrdered(jb, p, r, from, rows, p.sortedRows(r, j.rank)) },
+		func() error { return steps.answered[step].Record(j.m.work) },
+	)
 }
 
 // carryStep has NCCL carry the rows of a step between this member and others, or the results of the step back.
@@ -207,8 +210,10 @@ func (j *joint) fetchOrdered(jb *job, p plan, r int, s source) error {
 	}
 	half, rd := r%2, p.rounds[r]
 	for step := range p.order.steps {
-		err := errors.Join(j.wire.Wait(j.m.steps[half].answered[step]), j.carryStep(p, r, step, jb.coming, jb, true))
-		if err != nil {
+		if err := frame.InTurn(
+			func() error { return j.wire.Wait(j.m.steps[half].answered[step]) },
+			func() error { return j.carryStep(p, r, step, jb.coming, jb, true) },
+		); err != nil {
 			return err
 		}
 	}

@@ -214,8 +214,11 @@ func (f *flight) workOrdered(m *member, j, r int) error {
 		}
 		if f.job.asks {
 			from, rows := f.plan.stepRows(r, step, j)
-			if err := errors.Join(m.work.Wait(steps.ready[step]), f.operate(m, j, r, from, rows, o),
-				steps.answered[step].Record(m.work)); err != nil {
+			if err := frame.InTurn(
+				func() error { return m.work.Wait(steps.ready[step]) },
+				func() error { return f.operate(m, j, r, from, rows, o) },
+				func() error { return steps.answered[step].Record(m.work) },
+			); err != nil {
 				return err
 			}
 		}
