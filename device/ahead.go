@@ -69,8 +69,9 @@ func noCacheAhead(cfg config) error {
 	return fmt.Errorf("no cache to compile into: name one that is yours alone to write in (%v)", cfg.uncached)
 }
 
-// sharedOf is the shared memory that a block may have on an architecture, in bytes (CUDA C++ Programming Guide, "Technical Specifications per Compute
-// Capability"). One that is not known has what most of its kind have.
+// sharedOf returns the bytes of shared memory that a block can have on an architecture of GPUs (CUDA C++ Programming
+// Guide, "Technical Specifications per Compute Capability"). For an architecture that is not listed it returns what
+// GPUs of data centers have since 9.0.
 func sharedOf(arch string) int64 {
 	switch arch {
 	case "sm_50", "sm_52", "sm_53", "sm_60", "sm_61", "sm_62":

@@ -58,7 +58,7 @@ func runCached(t *testing.T, dir string) string {
 var wrongImage = sync.OnceValues(func() ([]byte, error) {
 	wrong := *cacheProgram
 	wrong.Files = []File{{"cached.cu", strings.Replace(cacheProgram.Files[0].Text, "(u64)1", "(u64)2", 1)}}
-	src, err := wrong.source(false, fast)
+	src, err := wrong.source(false, hostSharedBytes, fast)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ var wrongImage = sync.OnceValues(func() ([]byte, error) {
 // place is where a cache in dir has cacheProgram. Nothing there is loaded yet: the loader would give that again for its name.
 func place(t *testing.T, dir string) string {
 	t.Helper()
-	src, err := cacheProgram.source(false, fast)
+	src, err := cacheProgram.source(false, hostSharedBytes, fast)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -319,7 +319,7 @@ func TestCacheKey(t *testing.T) {
 		"a layout":         {Program{Name: "cached", Files: cacheProgram.Files, Layouts: []any{Grid{}.pair()}}, fast, comp},
 		"name of the file": {Program{Name: "cached", Files: []File{{"c.cu", cacheProgram.Files[0].Text}}}, fast, comp},
 	} {
-		src, err := p.source(false, p.mode)
+		src, err := p.source(false, hostSharedBytes, p.mode)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -96,7 +96,8 @@ func (c *config) mode() mode {
 	return fast
 }
 
-func (p *Program) source(cuda bool, m mode) (*source, error) {
+// source puts the program together for a kind of device, whose blocks can have that many bytes of shared memory.
+func (p *Program) source(cuda bool, shared int64, m mode) (*source, error) {
 	if len(p.Files) == 0 {
 		return nil, fmt.Errorf("program %s has no files", p.Name)
 	}
@@ -107,7 +108,7 @@ func (p *Program) source(cuda bool, m mode) (*source, error) {
 	if m == modelling {
 		layouts = append(layouts, hostModel{})
 	}
-	header, err := layoutHeader(append(hostDefines(p.threads(cuda)), p.Defines...), append(layouts, p.Layouts...))
+	header, err := layoutHeader(append(hostDefines(p.threads(cuda), shared), p.Defines...), append(layouts, p.Layouts...))
 	if err != nil {
 		return nil, fmt.Errorf("program %s: %w", p.Name, err)
 	}
@@ -234,7 +235,7 @@ func (d *Device) prepare(p *Program, how parting) (*prepared, error) {
 	x = &prepared{how: how, of: *p}
 	x.of.Files, x.of.Defines, x.of.Layouts = slices.Clone(p.Files), slices.Clone(p.Defines), slices.Clone(p.Layouts)
 	var err error
-	if x.src, err = x.of.source(d.infos.CUDA(), m); err != nil {
+	if x.src, err = x.of.source(d.infos.CUDA(), d.infos.Shared, m); err != nil {
 		return nil, err
 	}
 	if how == mostly {
@@ -343,28 +344,29 @@ func (d *Device) cachedAs(src *source, c compiler, key string) (h uintptr, unloa
 }
 
 // CompileFor compiles a program for a CUDA architecture such as "sm_80" with NVRTC, without a GPU, and returns the
-// cubin. It is the way to check every kernel on a machine that has no GPU.
+// cubin. It is the way to check every kernel on a machine that has no GPU. A kernel whose blocks need more shared memory
+// or more registers than the architecture has is an error.
 func CompileFor(arch string, p *Program) ([]byte, error) {
 	c, err := openNVRTC(context.Background(), "", arch)
 	if err != nil {
 		return nil, err
 	}
 	c.checks = quick.Checks
-	src, err := p.source(true, fast)
+	src, err := p.source(true, sharedOf(arch), fast)
 	if err != nil {
 		return nil, err
 	}
 	return c.compile(src)
 }
 
-// InfoFor describes a GPU of an architecture as far as CompileFor decides it: Arch, Compiler, and whether kernels have
-// a 128-bit compare-and-swap there. Errors: ErrNoNVRTC.
+// InfoFor describes a GPU of an architecture as far as CompileFor decides it: Arch, Compiler, the shared memory of a
+// block, and whether kernels have a 128-bit compare-and-swap. Errors: ErrNoNVRTC.
 func InfoFor(arch string) (Info, error) {
 	c, err := openNVRTC(context.Background(), "", arch)
 	if err != nil {
 		return Info{}, err
 	}
-	return Info{Name: "cuda:0", Arch: arch, Compiler: c.lib.String(), CAS128: c.swap128(arch)}, nil
+	return Info{Name: "cuda:0", Arch: arch, Compiler: c.lib.String(), Shared: sharedOf(arch), CAS128: c.swap128(arch)}, nil
 }
 
 // Kernel is an entry point of a module that takes one P by value.
@@ -536,10 +538,12 @@ func (k *function) launch(st *Stream, grid Grid, p unsafe.Pointer) error {
 	if grid.Blocks < 1 || grid.Blocks > 1<<31-1 || grid.Threads < 32 || grid.Threads > e.threads || grid.Threads%32 != 0 {
 		return fmt.Errorf("kernel %s: a grid of %d blocks of %d threads (want 1 to 2³¹-1 blocks of 32, 64, … %d)", k.name, grid.Blocks, grid.Threads, e.threads)
 	}
-	if most := d.infos.Shared; grid.Shared < 0 || int64(max(grid.Shared, e.shared)) > most {
-		return fmt.Errorf("kernel %s: %d bytes of shared memory (want 0 to %d)", k.name, grid.Shared, most)
+	if grid.Shared >= 0 {
+		grid.Shared = max(grid.Shared, e.shared)
 	}
-	grid.Shared = max(grid.Shared, e.shared)
+	if most := d.infos.Shared; grid.Shared < 0 || int64(grid.Shared) > most {
+		return fmt.Errorf("kernel %s: blocks with %d bytes of shared memory (want 0 to %d)", k.name, grid.Shared, most)
+	}
 	h := st.handleOn(d)
 	err = d.use(func() error {
 		d.launches.Add(1)

@@ -16,6 +16,7 @@ import (
 	"github.com/warpmap/warpmap/internal/crash"
 	"github.com/warpmap/warpmap/internal/dl"
 	"github.com/warpmap/warpmap/internal/huge"
+	"github.com/warpmap/warpmap/internal/quick"
 )
 
 // The CPU device: kernels compiled by the system's C++ compiler and run by kernel/host.cuh, blocks spread over
@@ -85,7 +86,7 @@ func newCPU(name string, cfg *config, c *cxx) *cpuBackend {
 	b.seed.Store(cfg.seed)
 	b.inf = Info{
 		Name: name, NUMA: -1, Model: cpuModel(), Arch: runtime.GOARCH,
-		Multiprocessors: runtime.NumCPU(), Memory: total, Shared: hostSharedBytes, HugePages: hugePages("/"),
+		Multiprocessors: runtime.NumCPU(), Memory: total, Shared: cmp.Or(quick.Shared, hostSharedBytes), HugePages: hugePages("/"),
 		CAS128: true, Stress: cfg.stress,
 	}
 	return b

@@ -743,6 +743,10 @@ func (c *rtc) ident() string {
 
 func (c *rtc) extension() string { return "cubin" }
 
+func (c *rtc) failed(src *source, log string) error {
+	return &CompileError{src.program, fmt.Sprintf("%v for %s", c.lib, c.arch), log}
+}
+
 func (c *rtc) compile(src *source) ([]byte, error) {
 	if c.lib == nil {
 		return nil, fmt.Errorf("%s is not in the cache of compiled kernels, and cannot be compiled: %w", src.program, c.missing)
@@ -764,7 +768,10 @@ func (c *rtc) compile(src *source) ([]byte, error) {
 		if !e.Source() || log == "" {
 			log = e.Error()
 		}
-		return nil, &CompileError{src.program, fmt.Sprintf("%v for %s", c.lib, c.arch), log}
+		return nil, c.failed(src, log)
+	}
+	if log := misfits(c.arch, image); log != "" {
+		return nil, c.failed(src, log)
 	}
 	return image, err
 }

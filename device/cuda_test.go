@@ -201,8 +201,11 @@ func TestCUDASharedMemory(t *testing.T) {
 	}
 	for _, shared := range []int{-1, 227<<10 + 1} {
 		grid.Shared = shared
-		contains(t, k.Launch(nil, grid, &addParams{}), "shared memory")
+		contains(t, k.Launch(nil, grid, &addParams{}), fmt.Sprint(shared)+" bytes of shared memory")
 	}
+	f.Set("wide", 228<<10) // the kernel's own
+	grid.Shared = 0
+	contains(t, kernelOf(t, d, fakeProgram, "crash").Launch(nil, grid, &addParams{}), "233472 bytes of shared memory (want 0 to 232448)")
 }
 
 // launch runs "add" twice between events, on two streams.

@@ -221,7 +221,7 @@ func (c *cxx) compile(src *source) ([]byte, error) {
 // that want it at a time.
 func (c *cxx) lanes(m mode) ([]byte, error) {
 	program := Program{Name: "lanes", Files: []File{{"lanes.cu", "#include \"warpmap.cuh\"\n"}}}
-	src, err := program.source(false, m)
+	src, err := program.source(false, hostSharedBytes, m)
 	if err != nil {
 		return nil, err
 	}

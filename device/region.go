@@ -21,21 +21,23 @@ const (
 	hostRegionBytes = 32 << 20
 	hostWorkerBytes = 512 << 10
 	hostStackBytes  = 64 << 10
-	hostSharedBytes = 64 << 10 // of a block's dynamic shared memory
+	hostSharedBytes = 64 << 10 // of a block's dynamic shared memory, unless quick.Shared is set
 
 	// hostMaxRegions bounds the threads that run kernels at a time. A region has two mappings for each warp of a block and two more, and
 	// Linux gives a process 65,530: all regions together take a seventh of them.
 	hostMaxRegions = 512
 )
 
-func hostDefines(threads int) []Define {
+// hostDefines returns the constants that the vocabulary needs, for blocks of up to so many threads with so many bytes of
+// shared memory.
+func hostDefines(threads int, shared int64) []Define {
 	return []Define{
 		{"HOST_REGION_BYTES", hostRegionBytes},
 		{"HOST_WORKER_BYTES", hostWorkerBytes},
 		{"HOST_STACK_BYTES", hostStackBytes},
-		{"HOST_SHARED_BYTES", hostSharedBytes},
 		{"HOST_MAX_REGIONS", hostMaxRegions},
 		{"WARPMAP_MAX_THREADS", threads},
+		{"WARPMAP_SHARED_BYTES", shared},
 	}
 }
 

@@ -29,8 +29,9 @@
     extern "C" __global__ void __launch_bounds__(WARPMAP_MAX_THREADS, blocks) name(const __grid_constant__ P p)
 // The same, for blocks of up to so many threads, each with the type that comes last in dynamic shared memory, of which a launch need not tell.
 #define WARPMAP_KERNEL_WIDE(name, P, threads, ...) WARPMAP_KERNEL_IF(name, P, WARPMAP_KERNEL_WIDE_1(name, P, threads, __VA_ARGS__))
-#define WARPMAP_KERNEL_WIDE_1(name, P, threads, ...)          \
-    WARPMAP_BESIDE(name, P, threads, sizeof(__VA_ARGS__))     \
+#define WARPMAP_KERNEL_WIDE_1(name, P, threads, ...)                                                        \
+    static_assert(sizeof(__VA_ARGS__) <= WARPMAP_SHARED_BYTES, "a block has less shared memory on this GPU"); \
+    WARPMAP_BESIDE(name, P, threads, sizeof(__VA_ARGS__))                                                   \
     extern "C" __global__ void __launch_bounds__(threads, 1024 / (threads)) name(const __grid_constant__ P p)
 
 __device__ __forceinline__ u32 thread_index() { return threadIdx.x; }

@@ -143,7 +143,7 @@ UNWATCHED __attribute__((always_inline)) inline void stress_point() {
 #define WARPMAP_KERNEL_RESIDENT(name, P, blocks) WARPMAP_KERNEL(name, P)
 
 #define WARPMAP_KERNEL_WIDE(name, P, threads, ...)                                                                                     \
-    static_assert((threads) <= WARPMAP_MAX_THREADS && sizeof(__VA_ARGS__) <= HOST_SHARED_BYTES, "a block of the CPU device has no more"); \
+    static_assert((threads) <= WARPMAP_MAX_THREADS && sizeof(__VA_ARGS__) <= WARPMAP_SHARED_BYTES, "a block of the CPU device has no more"); \
     WARPMAP_KERNEL(name, P)
 
 UNWATCHED inline u32 thread_index() { return host::self()->current; }
@@ -161,7 +161,7 @@ UNWATCHED inline void block_sync() {
 
 // The largest that a launch may ask for. Kernels that never call it cost no thread the memory.
 inline u128* dynamic_shared() {
-    __shared__ u128 memory[HOST_SHARED_BYTES / 16];
+    __shared__ u128 memory[WARPMAP_SHARED_BYTES / 16];
     return memory;
 }
 

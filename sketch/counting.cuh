@@ -60,7 +60,7 @@ struct Kept {
     struct Room {
         Entry kept[SLOTS], late[AHEAD];
     };
-    static_assert(sizeof(Room) <= HOST_SHARED_BYTES, "it is in the thread's shared memory");
+    static_assert(sizeof(Room) <= WARPMAP_SHARED_BYTES, "it is in the thread's shared memory");
     Room& r = *(Room*)dynamic_shared();
     u64 next = 0;
 

@@ -20,5 +20,9 @@ var Model bool
 // by regions or by stretches of the table. It is set before a device opens, if at all.
 var Bulk = func(device string) bool { return false }
 
+// Shared, if not 0, is the number of bytes of shared memory that a block of the CPU device can have, as on a GPU that has
+// little. It is set before a device opens, if at all.
+var Shared int64
+
 // Seeds is added to every seed of WithStress. It is set before a device opens, if at all.
 var Seeds uint64

@@ -46,6 +46,8 @@ var formats = map[string]string{
 	"cmd/warpmap.onceCommand":         "none: what this program gives itself under a profiler",
 	"device.importSlice":              "device/FuzzImport",
 	"device.openShared":               "device/FuzzImport",
+	"device.kernelNeeds":              "none: a cubin that NVRTC has just made",
+	"device.registerCounts":           "none: a cubin that NVRTC has just made",
 	"device.number":                   "device/FuzzHostMemory",
 	"device.numbers":                  "device/FuzzHostMemory",
 	"device.numaOf":                   "none: a number of the kernel's",

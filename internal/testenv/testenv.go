@@ -20,7 +20,7 @@ func init() {
 	quick.Model = os.Getenv("WARPMAP_MODEL") != ""
 	quick.Checks = os.Getenv("WARPMAP_CHECKS") != ""
 	quick.Asked = func() {
-		for _, name := range []string{"WARPMAP_LONG", "WARPMAP_MODEL", "WARPMAP_CHECKS", "WARPMAP_SEEDS"} {
+		for _, name := range []string{"WARPMAP_LONG", "WARPMAP_MODEL", "WARPMAP_CHECKS", "WARPMAP_SEEDS", "WARPMAP_SHARED"} {
 			os.Getenv(name)
 		}
 	}
@@ -29,6 +29,13 @@ func init() {
 		if quick.Seeds, err = strconv.ParseUint(text, 10, 64); err != nil {
 			panic(fmt.Sprintf("WARPMAP_SEEDS is %q: want a number", text))
 		}
+	}
+	if text := os.Getenv("WARPMAP_SHARED"); text != "" {
+		kib, err := strconv.ParseUint(text, 10, 6)
+		if err != nil {
+			panic(fmt.Sprintf("WARPMAP_SHARED is %q: want KiB of shared memory, at most 63", text))
+		}
+		quick.Shared = int64(kib) << 10
 	}
 	// A tenth of the time of many packages' tests was the garbage collector's. The environment's GOGC and GOMEMLIMIT go before.
 	if os.Getenv("GOGC") == "" {
@@ -45,6 +52,14 @@ func UsersKernels(t testing.TB) {
 	was := quick.Kernels
 	quick.Kernels = false
 	t.Cleanup(func() { quick.Kernels = was })
+}
+
+// LittleShared has CPU devices with that many bytes of shared memory for a block until the test ends. It is for tests that
+// run alone.
+func LittleShared(t testing.TB, bytes int64) {
+	was := quick.Shared
+	quick.Shared = bytes
+	t.Cleanup(func() { quick.Shared = was })
 }
 
 // UnderModel has devices of WithStress check kernels by the memory model until the test ends. It is for tests that run alone.
