@@ -114,7 +114,7 @@ func TestCompileAheadShard(t *testing.T) {
 //go:embed */stretch*.cu */staged.cu */panes.cu
 var largeSources embed.FS
 
-var entryPoint = regexp.MustCompile(`(?m)^WARPMAP_KERNEL(?:_RESIDENT)?\((\w+),`)
+var entryPoint = regexp.MustCompile(`(?m)^WARPMAP_KERNEL(?:_RESIDENT|_WIDE)?\((\w+),`)
 
 // largeKernels are the kernels of the sources for large batches, and for tables that do not lie in one piece, by the source's text, as "family/source kernel".
 func largeKernels(t *testing.T) map[string][]string {

@@ -16,8 +16,8 @@ import (
 func TestKernelsCompileForGPUs(t *testing.T) {
 	widths := [][2]int{{8, 8}, {4, 4}, {8, 64}, {4, 12}, {8, 0}, {4, 0}, {8, 16}, {4, 4096}}
 	for i, w := range testenv.Some(widths, 1) {
-		for j, arch := range []string{"sm_90", "sm_80", "sm_70"} {
-			if j != i%3 && !testenv.Long() {
+		for j, arch := range []string{"sm_90", "sm_75", "sm_70", "sm_80"} {
+			if j != i%4 && !testenv.Long() {
 				continue
 			}
 			c := &core{cfg: config{keyBytes: w[0], valueBytes: w[1], policy: policies[i%4], expires: i%3 == 0}}

@@ -12,8 +12,8 @@ import (
 // All kernels compile for GPUs, on machines that have none: in long runs each width of tags for each architecture.
 func TestKernelsCompileForGPUs(t *testing.T) {
 	for i, c := range testenv.Some([]config{{8, 16, 0}, {4, 12, 0}, {16, 8, 0}}, 1) {
-		for j, arch := range []string{"sm_90", "sm_80", "sm_70"} {
-			if j != i%3 && !testenv.Long() {
+		for j, arch := range []string{"sm_90", "sm_75", "sm_70", "sm_80"} {
+			if j != i%4 && !testenv.Long() {
 				continue
 			}
 			programs := []*device.Program{c.program("cuckoo", kernelsCU), c.stretchProgram(), c.program("beside", besideCU)}

@@ -26,10 +26,10 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 	if testenv.Long() {
 		all = append(all,
 			compiled{"sm_70", frame.Width{Key: 16, Value: 8}, Options{Subtables: 3}},
-			compiled{"sm_80", frame.Width{Key: 4, Value: 4}, Options{Subtables: 5, Balance: Theorem1}},
+			compiled{"sm_75", frame.Width{Key: 4, Value: 4}, Options{Subtables: 5, Balance: Theorem1}},
 			compiled{"sm_90", frame.Width{Key: 4, Value: 8}, Options{Subtables: 8, Bucket: 128}},
 			compiled{"sm_70", frame.Width{Key: 4, Value: 4}, Options{Subtables: 2, Bucket: 32}},
-			compiled{"sm_80", frame.Width{Key: 32, Value: 32}, Options{}},
+			compiled{"sm_75", frame.Width{Key: 32, Value: 32}, Options{}},
 			compiled{"sm_70", frame.Width{Key: 4, Value: 4}, Options{Layout: PackedLocked}},
 			compiled{"sm_90", frame.Width{Key: 8, Value: 8}, Options{Layout: PackedLocked, Coordination: Voter}},
 			compiled{"sm_70", frame.Width{Key: 32, Value: 32}, Options{Coordination: Voter, Balance: Theorem1}})

@@ -14,7 +14,7 @@ import (
 // these tests.
 func TestKernelsCompileForGPUs(t *testing.T) {
 	testenv.ByTurns(t)
-	archs := []string{"sm_80", "sm_90", "sm_70"}
+	archs := []string{"sm_75", "sm_90", "sm_70", "sm_80"}
 	all := []variant{{4, 4, 4, 2, 2, 4, 4}}
 	if testenv.Long() {
 		all = append(all, variant{8, 8, 4, 4, 1, 2, 2}, variant{2, 2, 4, 8, 1, 4, 2})

@@ -252,7 +252,7 @@ func TestSharedParts(t *testing.T) {
 
 func TestSharedCompilesForGPUs(t *testing.T) {
 	testenv.ByTurns(t)
-	for i, arch := range []string{"sm_70", "sm_80", "sm_90", "sm_70", "sm_80", "sm_90"} {
+	for i, arch := range []string{"sm_75", "sm_80", "sm_90", "sm_70", "sm_75", "sm_90"} {
 		if i > 0 && !testenv.Long() {
 			break
 		}

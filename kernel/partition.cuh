@@ -28,6 +28,18 @@
 #include "pairs.cuh"
 #include "warpmap.cuh"
 
+// WARPMAP_PARTITION_TILE_BYTES is the most shared memory of one column of a tile. A block of 512 threads needs 2.5 times
+// that and 12 KiB for the widest tile, that of two columns of 8 bytes: 92, 52 or 32 KiB.
+#if !defined(WARPMAP_PARTITION_TILE_BYTES)
+#if WARPMAP_SHARED_BYTES >= 96 << 10
+#define WARPMAP_PARTITION_TILE_BYTES (1 << 15)
+#elif WARPMAP_SHARED_BYTES >= 64 << 10
+#define WARPMAP_PARTITION_TILE_BYTES (1 << 14)
+#else
+#define WARPMAP_PARTITION_TILE_BYTES (1 << 13)
+#endif
+#endif
+
 // Threads of a block: on a GPU, all that a multiprocessor gives 64 registers each.
 #if defined(WARPMAP_HOST) || !defined(WARPMAP_PARTITION_THREADS)
 static constexpr u32 PARTITION_THREADS = WARPMAP_MAX_THREADS;
@@ -58,7 +70,7 @@ static constexpr u32 PARTITION_PAIR_THREADS = WARPMAP_PARTITION_PAIR_THREADS;
 template <int KEY, int WIDEST, u32 BLOCK = PARTITION_THREADS> struct PartitionTile {
     static constexpr u32 THREADS = BLOCK;
     static constexpr int FIT = WARPMAP_PARTITION_TILE_BYTES / (int)THREADS / WIDEST;
-    static constexpr int EACH = FIT < WARPMAP_PARTITION_EACH ? FIT : WARPMAP_PARTITION_EACH; // of a thread
+    static constexpr int EACH = FIT < 1 ? 1 : FIT < WARPMAP_PARTITION_EACH ? FIT : WARPMAP_PARTITION_EACH; // of a thread
     static constexpr int GROUP = KEY > 16 ? 1 : 16 / KEY < EACH ? 16 / KEY : EACH;
     static constexpr u32 ROWS = EACH * THREADS, BYTES = ROWS * WIDEST;
 
@@ -359,15 +371,10 @@ __device__ __forceinline__ void partition_tile(Shared& shared, const Rows& r, co
 // The tiles that columns of these widths are brought in order by.
 template <class K, class V, class I = u32> struct PartitionColumns {
     static constexpr int VI = sizeof(V) > sizeof(I) ? sizeof(V) : sizeof(I), WIDEST = (int)sizeof(K) > VI ? (int)sizeof(K) : VI;
-#if defined(WARPMAP_HOST)
-    static constexpr int ROOM = 2 * WIDEST; // a block has less shared memory
-#else
-    static constexpr int ROOM = WIDEST;
-#endif
-    typedef PartitionTile<sizeof(K), ROOM> Tile;
+    typedef PartitionTile<sizeof(K), WIDEST> Tile;
     typedef PartitionShared<Tile, sizeof(K), VI> Shared;
     // The same for rows that may come as pairs: a thread takes as many in a row as 16 bytes have of these.
-    typedef PartitionTile<(PairedRow<K, V>::IS ? 2 : 1) * (int)sizeof(K), ROOM> PairTile;
+    typedef PartitionTile<(PairedRow<K, V>::IS ? 2 : 1) * (int)sizeof(K), WIDEST> PairTile;
     typedef PartitionShared<PairTile, sizeof(K), VI> PairShared;
 };
 

@@ -668,7 +668,7 @@ func TestStressFindsDefectsOfTop(t *testing.T) {
 // Kernels compile for GPUs on machines that have none.
 func TestTopCompilesForGPUs(t *testing.T) {
 	for i, width := range testenv.Some([]int{4, 1, 2, 8, 16, 32}, 1) {
-		_, err := device.CompileFor([]string{"sm_90", "sm_70", "sm_80"}[i%3], topProgram(width, []int64{112, 62, 80}[i%3]<<10))
+		_, err := device.CompileFor([]string{"sm_90", "sm_75", "sm_80"}[i%3], topProgram(width, []int64{112, 62, 80}[i%3]<<10))
 		if errors.Is(err, device.ErrNoNVRTC) {
 			testenv.RequireNVRTC(t, err)
 		}

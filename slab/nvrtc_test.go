@@ -24,7 +24,7 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 		{8, 16, 4, true, false, "sm_70"},
 		{4, 4, 8, false, true, "sm_80"},
 		{4, 4, 8, false, false, "sm_90"},
-		{4, 4, 32, false, false, "sm_70"},
+		{4, 4, 32, false, false, "sm_75"},
 		{8, 0, 8, false, false, "sm_80"},
 	} {
 		if i >= 1 && !testenv.Long() {
@@ -57,7 +57,7 @@ func TestStretchesCompileForGPUs(t *testing.T) {
 	for i, v := range []struct {
 		key, value int
 		arch       string
-	}{{4, 4, "sm_90"}, {4, 0, "sm_90"}, {8, 8, "sm_80"}, {4, 8, "sm_70"}, {8, 4, "sm_90"}} {
+	}{{4, 4, "sm_90"}, {4, 0, "sm_90"}, {8, 8, "sm_75"}, {4, 8, "sm_75"}, {8, 4, "sm_90"}} {
 		if i >= 1 && !testenv.Long() {
 			break
 		}

@@ -92,7 +92,7 @@ func TestBucketListCompilesForGPUs(t *testing.T) {
 		if i > 0 && !testenv.Long() {
 			break
 		}
-		arch := []string{"sm_90", "sm_70"}[i%2]
+		arch := []string{"sm_90", "sm_75"}[i%2]
 		l := &lists{cfg: listConfig{c.value}}
 		l.keys.cfg = keyConfig(c.key, 0)
 		l.keys.opts.InsertGroup, l.keys.opts.FindGroup = c.insert, c.find

@@ -594,7 +594,7 @@ func TestCheckOfFilterFindsDamage(t *testing.T) {
 
 // All kernels of filters compile for GPUs, on machines that have none: a few geometries, in long runs all.
 func TestFilterKernelsCompileForGPUs(t *testing.T) {
-	archs := []string{"sm_90", "sm_70", "sm_80"}
+	archs := []string{"sm_90", "sm_75", "sm_80"}
 	for i, g := range testenv.Some(filterGeometries, 1) {
 		arch := archs[i%len(archs)]
 		t.Run(fmt.Sprintf("%+v %s", g, arch), func(t *testing.T) {

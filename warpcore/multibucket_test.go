@@ -81,7 +81,7 @@ func TestMultiBucketCompilesForGPUs(t *testing.T) {
 		if i > 0 && !testenv.Long() {
 			break
 		}
-		arch := []string{"sm_90", "sm_70"}[i%2]
+		arch := []string{"sm_90", "sm_75"}[i%2]
 		m := &core{cfg: bucketConfig(c.key, c.value, c.bucket)}
 		m.cfg.window, m.opts.InsertGroup, m.opts.FindGroup = c.window, c.insert, c.find
 		call := m.program("foreach", foreachCU, device.File{Name: "callback.h",

@@ -15,7 +15,7 @@ import (
 // for each architecture, and every variant that TestVariants runs, each for one architecture in turn.
 func TestKernelsCompileForGPUs(t *testing.T) {
 	testenv.ByTurns(t)
-	archs := []string{"sm_70", "sm_90", "sm_80"}
+	archs := []string{"sm_75", "sm_90", "sm_80", "sm_70"}
 	all := testenv.Some([]variant{{4, 4, Packed, 1, 1, 1}, {16, 0, Packed, 4, 1, 4}, {4, 0, Packed, 16, 1, 4}}, 1)
 	if testenv.Long() {
 		all = append(all, variant{4, 4, Packed, 8, 4, 8}, variant{8, 8, Packed, 2, 8, 4}, variant{4, 16, SoA, 1, 4, 8})

@@ -768,7 +768,7 @@ func TestErrors(t *testing.T) {
 
 // The kernels compile for GPUs, on machines that have none.
 func TestKernelsCompileForGPUs(t *testing.T) {
-	for arch, o := range map[string]Options{"sm_70": {}, "sm_90": {K: 11, Sketch: 40}} {
+	for arch, o := range map[string]Options{"sm_75": {}, "sm_90": {K: 11, Sketch: 40}} {
 		if err := o.complete(); err != nil {
 			t.Fatal(err)
 		}

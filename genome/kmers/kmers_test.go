@@ -681,7 +681,7 @@ func TestDamagedFile(t *testing.T) {
 
 // Kernels compile for GPUs.
 func TestKernelsCompileForGPUs(t *testing.T) {
-	for _, arch := range testenv.Some([]string{"sm_90", "sm_70"}, 1) {
+	for _, arch := range testenv.Some([]string{"sm_90", "sm_75"}, 1) {
 		for _, p := range testenv.Some([]*device.Program{program(2), coresProgram(1), program(1), coresProgram(2), binProgram()}, 2) {
 			_, err := device.CompileFor(arch, p)
 			if errors.Is(err, device.ErrNoNVRTC) {

@@ -45,21 +45,20 @@ const (
 const MaxParts = 1024
 
 const (
-	partitionThreads   = 512     // of a block on a GPU: so that one brings its tile in order while another reads or writes
-	countThreads       = 1024    // of a block that counts rows of many parts, on a GPU
-	pairThreads        = 256     // of a block that counts rows of few parts, which may be pairs, on a GPU
-	pairResident       = 1280    // threads of a multiprocessor that count these
-	partitionTileBytes = 1 << 15 // of shared memory, at most: one column of the rows that a block brings in order at once
-	partitionEach      = 8       // of these rows, a thread's, at most: more make longer streams, and take more registers
-	partitionRows      = 1 << 10 // of these rows, at least
-	partitionResident  = 2048    // threads of a multiprocessor
+	partitionThreads  = 512     // of a block that sorts on a GPU: one block sorts its tile while another reads or writes
+	countThreads      = 1024    // of a block that counts rows of many parts, on a GPU
+	pairThreads       = 256     // of a block that counts rows of few parts, which may be pairs, on a GPU
+	pairResident      = 1280    // threads of a multiprocessor that count these
+	partitionEach     = 8       // rows of a tile for each thread, at most: more make longer streams, and take more registers
+	partitionRows     = 1 << 10 // rows of a block, at least
+	partitionResident = 2048    // threads of a multiprocessor
 )
 
-// PartitionDefines are the constants that kernel/partition.cuh needs among a program's Defines.
+// PartitionDefines returns the constants that kernel/partition.cuh needs among a program's Defines. The size of a tile is
+// not one of them: it follows from the shared memory that a block can have.
 func PartitionDefines() []device.Define {
 	return []device.Define{
 		{Name: "WARPMAP_MAX_PARTS", Value: MaxParts},
-		{Name: "WARPMAP_PARTITION_TILE_BYTES", Value: partitionTileBytes},
 		{Name: "WARPMAP_PARTITION_EACH", Value: partitionEach},
 		{Name: "WARPMAP_PARTITION_THREADS", Value: partitionThreads},
 		{Name: "WARPMAP_PARTITION_COUNT_THREADS", Value: countThreads},

@@ -261,6 +261,17 @@ func TestPartition(t *testing.T) {
 	}
 }
 
+// Tiles are smaller where a block has less shared memory.
+func TestPartitionInLittleShared(t *testing.T) {
+	testenv.LittleShared(t, 48<<10)
+	d, err := device.Open("cpu")
+	must(t, err)
+	defer d.Close()
+	seed := rand.Uint64()
+	run[uint64, uint64, uint32](t, d, seed, 9000)
+	run[uint64, [2]uint64, uint64](t, d, seed, 5000)
+}
+
 func TestPartitionUnderStress(t *testing.T) {
 	for seed := range uint64(4) {
 		d, err := device.Open("cpu", device.WithStress(seed))
@@ -295,8 +306,8 @@ func TestPartitionRefuses(t *testing.T) {
 }
 
 func TestPartitionCompilesForGPUs(t *testing.T) {
-	for i, w := range testenv.Some([][3]int{{4, 4, 4}, {8, 8, 8}, {2, 2, 4}, {8, 16, 8}, {4, 16, 4}, {8, 2, 4}}, 1) {
-		arch := []string{"sm_70", "sm_80", "sm_90"}[i%3]
+	for i, w := range testenv.Some([][3]int{{8, 8, 8}, {4, 4, 4}, {2, 2, 4}, {8, 16, 8}, {4, 16, 4}, {8, 2, 4}}, 1) {
+		arch := []string{"sm_75", "sm_70", "sm_80", "sm_90"}[i%4]
 		t.Run(fmt.Sprint(arch, w), func(t *testing.T) {
 			_, err := device.CompileFor(arch, partitionProgram(w[0], w[1], w[2]))
 			if errors.Is(err, device.ErrNoNVRTC) {

@@ -386,7 +386,7 @@ func TestPartitionWithinRefuses(t *testing.T) {
 func TestOwnProgramsCompileForGPUs(t *testing.T) {
 	for i, p := range testenv.Some([]*device.Program{withinProgram(32), frame.DistinctProgram(32), frame.OuterProgram(), withinProgram(64),
 		frame.DistinctProgram(4), frame.OuterProgram()}, 3) {
-		_, err := device.CompileFor([]string{"sm_70", "sm_90"}[i%2], p)
+		_, err := device.CompileFor([]string{"sm_75", "sm_90"}[i%2], p)
 		if errors.Is(err, device.ErrNoNVRTC) {
 			testenv.RequireNVRTC(t, err)
 		}

@@ -1000,7 +1000,7 @@ func TestArrow(t *testing.T) {
 func TestCompilesForGPUs(t *testing.T) {
 	widths := []int{8, 4, 16}
 	for i, bytes := range widths[:testenv.Seeds(len(widths))] {
-		_, err := device.CompileFor([]string{"sm_70", "sm_80", "sm_90"}[i], text.Program(bytes, true))
+		_, err := device.CompileFor([]string{"sm_75", "sm_80", "sm_90"}[i], text.Program(bytes, true))
 		if errors.Is(err, device.ErrNoNVRTC) {
 			testenv.RequireNVRTC(t, err)
 		}
