@@ -28,7 +28,7 @@ func OpenAhead(arch string, opts ...Option) (*Device, error) {
 	if !strings.HasPrefix(arch, "sm_") {
 		return nil, fmt.Errorf("architecture %q: want one of GPUs, such as sm_90, or of %v", arch, append([]string{runtime.GOARCH}, levelNames()...))
 	}
-	comp, err := openNVRTC(cfg.ctx, cfg.toolchain, arch)
+	comp, err := openNVRTC(cfg.ctx, cfg.toolchain, arch, 0)
 	switch {
 	case err != nil:
 		return nil, err

@@ -347,7 +347,7 @@ func (d *Device) cachedAs(src *source, c compiler, key string) (h uintptr, unloa
 // cubin. It is the way to check every kernel on a machine that has no GPU. A kernel whose blocks need more shared memory
 // or more registers than the architecture has is an error.
 func CompileFor(arch string, p *Program) ([]byte, error) {
-	c, err := openNVRTC(context.Background(), "", arch)
+	c, err := openNVRTC(context.Background(), "", arch, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -362,7 +362,7 @@ func CompileFor(arch string, p *Program) ([]byte, error) {
 // InfoFor describes a GPU of an architecture as far as CompileFor decides it: Arch, Compiler, the shared memory of a
 // block, and whether kernels have a 128-bit compare-and-swap. Errors: ErrNoNVRTC.
 func InfoFor(arch string) (Info, error) {
-	c, err := openNVRTC(context.Background(), "", arch)
+	c, err := openNVRTC(context.Background(), "", arch, 0)
 	if err != nil {
 		return Info{}, err
 	}

@@ -87,7 +87,7 @@ func openCUDA(index int, cfg *config) (backend, error) {
 
 	g := &gpu{drv: drv, most: map[uintptr]int{}}
 	g.pool.kept = cfg.kept
-	capability, err := g.describe(name, index)
+	capability, driver, err := g.describe(name, index)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
@@ -95,7 +95,7 @@ func openCUDA(index int, cfg *config) (backend, error) {
 		return nil, fmt.Errorf("%s: %s has compute capability %d.%d: kernels need %d.%d or newer, where the lanes of a warp are scheduled independently",
 			name, g.about.Model, capability/10, capability%10, oldest/10, oldest%10)
 	}
-	if g.comp, err = openNVRTC(cfg.ctx, cfg.toolchain, g.about.Arch); err != nil {
+	if g.comp, err = openNVRTC(cfg.ctx, cfg.toolchain, g.about.Arch, driver); err != nil {
 		if cfg.kernels == nil && !cfg.cache.holds(g.comp.extension()) {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
@@ -109,36 +109,37 @@ func openCUDA(index int, cfg *config) (backend, error) {
 	return g, nil
 }
 
-// describe fills in g.dev and g.about, and returns the compute capability: 90 is 9.0.
-func (g *gpu) describe(name string, index int) (capability int, err error) {
+// describe fills in g.dev and g.about. It returns the compute capability, 90 for 9.0, and the major version of the
+// driver's CUDA.
+func (g *gpu) describe(name string, index int) (capability, driver int, err error) {
 	if g.dev, err = g.drv.DeviceGet(index); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	model, err := g.drv.DeviceGetName(g.dev)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	memory, err := g.drv.DeviceTotalMem(g.dev)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	version, err := g.drv.DriverGetVersion()
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	id, err := g.drv.DeviceGetUUID(g.dev)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	place, err := g.drv.DeviceGetPCIBusID(g.dev)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	var major, minor, sms, l2, shared int
 	for a, v := range map[int]*int{cu.AttributeMajor: &major, cu.AttributeMinor: &minor, cu.AttributeMultiprocessors: &sms, cu.AttributeL2Bytes: &l2,
 		cu.AttributeSharedBytes: &shared} {
 		if *v, err = g.drv.DeviceGetAttribute(a, g.dev); err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 	}
 	g.about = Info{
@@ -157,7 +158,7 @@ func (g *gpu) describe(name string, index int) (capability int, err error) {
 	if v, err := os.ReadFile("/sys/module/nvidia/version"); err == nil {
 		g.about.Driver += ", driver " + strings.TrimSpace(string(v))
 	}
-	return major*10 + minor, nil
+	return major*10 + minor, version / 1000, nil
 }
 
 // numaOf is the NUMA node of a PCI device; -1 where the system does not tell.
@@ -714,11 +715,11 @@ var rtcOptions = []string{"--std=c++17"}
 // Code for a later link is not optimised yet, nor made machine code.
 var checkOptions = append([]string{"--dlink-time-opt"}, rtcOptions...)
 
-// openNVRTC finds the NVRTC at path, or one that compiles for the architecture (see nvrtc.Find). Errors: ErrNoNVRTC,
-// with where it looked.
-func openNVRTC(ctx context.Context, path, arch string) (*rtc, error) {
+// openNVRTC finds the NVRTC at path, or one that compiles for the architecture and the driver (see nvrtc.Find). Errors:
+// ErrNoNVRTC, with where it looked.
+func openNVRTC(ctx context.Context, path, arch string, driver int) (*rtc, error) {
 	quick.Asked()
-	lib, target, err := nvrtc.Find(path, arch)
+	lib, target, err := nvrtc.Find(path, arch, driver)
 	if err != nil {
 		return nil, fmt.Errorf("%w for %s: %v: %s", ErrNoNVRTC, arch, err, installNVRTC)
 	}

@@ -684,3 +684,27 @@ func TestCUDAConcurrently(t *testing.T) {
 	must(t, d.Close())
 	f.NoLeaks()
 }
+
+// An NVRTC that is newer than the driver is passed over, because the driver does not load what it compiles. One that is
+// named is taken.
+func TestNVRTCNewerThanDriver(t *testing.T) {
+	f, opt := fake(t)
+	f.Set("driver", 11080)
+	newer := cufake.New(t)
+	newer.Set("nvrtc version", 12040)
+	f.Set("nvrtc version", 11080)
+	must(t, os.Unsetenv(nvrtc.Env))
+	toolkit := t.TempDir()
+	t.Setenv("CUDA_HOME", toolkit)
+	must(t, os.Mkdir(filepath.Join(toolkit, "lib64"), 0o755))
+	must(t, os.Symlink(newer.Path, filepath.Join(toolkit, "lib64", "libnvrtc.so.12")))
+	must(t, os.Symlink(f.Path, filepath.Join(toolkit, "lib64", "libnvrtc.so.11.2")))
+	for want, opts := range map[string][]device.Option{"NVRTC 11.8": {opt}, "NVRTC 12.4": {opt, device.WithCompiler(newer.Path)}} {
+		d, err := device.Open("cuda:0", opts...)
+		must(t, err)
+		if got := d.Info().Compiler; got != want {
+			t.Errorf("compiles with %s, want %s", got, want)
+		}
+		must(t, d.Close())
+	}
+}

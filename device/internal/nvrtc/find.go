@@ -35,10 +35,12 @@ var patterns = []string{
 // Find loads an NVRTC that compiles for the GPU architecture arch, and returns it with the architecture to compile
 // for (see Target). It is the library named, else the one that Env names, else the first that will do in the
 // loader's path, of a CUDA toolkit, or of Python's packages, newest first in each place; for sm_90 and later, one with
-// Swap128 goes first, wherever it is. Where a library is named, no other is tried.
+// Swap128 goes first, wherever it is. If a library is named, no other is tried. driver is the major version of the
+// driver's CUDA, or 0 if there is no driver: a driver does not load what an NVRTC with a higher one compiles, so such a
+// library is passed over unless it is named.
 //
 // An error says where it looked, and why it took none of what was there.
-func Find(named, arch string) (l *Library, target string, err error) {
+func Find(named, arch string, driver int) (l *Library, target string, err error) {
 	if _, err := parseArch(arch); err != nil {
 		return nil, "", err
 	}
@@ -51,6 +53,9 @@ func Find(named, arch string) (l *Library, target string, err error) {
 	var why []string
 	try := func(path string) bool { // and leave in l what will do
 		found, t, err := open(path, arch)
+		if err == nil && driver > 0 && found.Major > driver {
+			err = fmt.Errorf("%v (%s) is newer than the driver, which loads what NVRTC %d compiles", found, path, driver)
+		}
 		switch {
 		case err == nil && (l == nil || found.Swap128()):
 			l, target = found, t

@@ -18,7 +18,7 @@ import (
 // find returns this machine's NVRTC.
 func find(t *testing.T, arch string) (*nvrtc.Library, string) {
 	t.Helper()
-	l, target, err := nvrtc.Find("", arch)
+	l, target, err := nvrtc.Find("", arch, 0)
 	testenv.Require(t, "nvrtc", err)
 	return l, target
 }
@@ -99,7 +99,7 @@ func TestTarget(t *testing.T) {
 		if _, err := l.Target(arch); err == nil {
 			t.Errorf("architecture %q was taken", arch)
 		}
-		if _, _, err := nvrtc.Find(f.Path, arch); err == nil {
+		if _, _, err := nvrtc.Find(f.Path, arch, 0); err == nil {
 			t.Errorf("architecture %q was taken", arch)
 		}
 	}
@@ -109,17 +109,17 @@ func TestFindNamed(t *testing.T) {
 	f := cufake.New(t)
 	missing := filepath.Join(t.TempDir(), "libnvrtc.so")
 	t.Setenv(nvrtc.Env, missing)
-	if l, target, err := nvrtc.Find(f.Path, "sm_80"); err != nil || l.Path != f.Path || target != "sm_80" {
+	if l, target, err := nvrtc.Find(f.Path, "sm_80", 0); err != nil || l.Path != f.Path || target != "sm_80" {
 		t.Errorf("named: %v %v %v", l, target, err)
 	}
-	if _, _, err := nvrtc.Find("", "sm_80"); err == nil || !strings.Contains(err.Error(), missing) {
+	if _, _, err := nvrtc.Find("", "sm_80", 0); err == nil || !strings.Contains(err.Error(), missing) {
 		t.Errorf("%s names a missing file: %v", nvrtc.Env, err)
 	}
 	t.Setenv(nvrtc.Env, f.Path)
-	if l, _, err := nvrtc.Find("", "sm_80"); err != nil || l.Path != f.Path {
+	if l, _, err := nvrtc.Find("", "sm_80", 0); err != nil || l.Path != f.Path {
 		t.Errorf("%s: %v %v", nvrtc.Env, l, err)
 	}
-	if _, _, err := nvrtc.Find("libc.so.6", "sm_80"); err == nil || !strings.Contains(err.Error(), "no NVRTC") {
+	if _, _, err := nvrtc.Find("libc.so.6", "sm_80", 0); err == nil || !strings.Contains(err.Error(), "no NVRTC") {
 		t.Errorf("a library that is no NVRTC: %v", err)
 	}
 }
@@ -127,7 +127,7 @@ func TestFindNamed(t *testing.T) {
 func TestFindNothing(t *testing.T) {
 	dir := t.TempDir()
 	nvrtc.SearchOnly(t, []string{"libnvrtc-none.so"}, []string{dir + "/*/lib", "$WARPMAP_UNSET/lib"})
-	if _, _, err := nvrtc.Find("", "sm_80"); err == nil || !strings.Contains(err.Error(), dir+"/*/lib") {
+	if _, _, err := nvrtc.Find("", "sm_80", 0); err == nil || !strings.Contains(err.Error(), dir+"/*/lib") {
 		t.Errorf("the error does not say where it looked: %v", err)
 	}
 }
@@ -162,11 +162,11 @@ func TestFindSearches(t *testing.T) {
 		t.Errorf("candidates %v", got)
 	}
 	for arch, want := range map[string]string{"sm_80": oldPath, "sm_120": youngPath} {
-		if l, target, err := nvrtc.Find("", arch); err != nil || l.Path != want || target != arch {
+		if l, target, err := nvrtc.Find("", arch, 0); err != nil || l.Path != want || target != arch {
 			t.Errorf("%s: %v %v %v", arch, l, target, err)
 		}
 	}
-	_, _, err := nvrtc.Find("", "sm_110")
+	_, _, err := nvrtc.Find("", "sm_110", 0)
 	if err == nil {
 		t.Fatal("sm_110 was found")
 	}
@@ -182,17 +182,17 @@ func TestFindPassesOverTooOld(t *testing.T) {
 	old, young := cufake.New(t), cufake.New(t)
 	old.Set("nvrtc version", 11020)
 	nvrtc.SearchOnly(t, []string{old.Path}, nil)
-	_, _, err := nvrtc.Find("", "sm_80")
+	_, _, err := nvrtc.Find("", "sm_80", 0)
 	for _, want := range []string{"NVRTC 11.2", old.Path, "too old", "11.8 or newer"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("the error lacks %q: %v", want, err)
 		}
 	}
 	nvrtc.SearchOnly(t, []string{old.Path, young.Path}, nil)
-	if l, _, err := nvrtc.Find("", "sm_80"); err != nil || l.Path != young.Path {
+	if l, _, err := nvrtc.Find("", "sm_80", 0); err != nil || l.Path != young.Path {
 		t.Errorf("%v, %v", l, err)
 	}
-	if _, _, err := nvrtc.Find(old.Path, "sm_80"); err == nil {
+	if _, _, err := nvrtc.Find(old.Path, "sm_80", 0); err == nil {
 		t.Error("it was taken because it was named")
 	}
 }
@@ -203,12 +203,39 @@ func TestFindPrefersSwaps(t *testing.T) {
 	old.Set("nvrtc version", 12000)
 	nvrtc.SearchOnly(t, []string{old.Path, young.Path}, nil)
 	for arch, want := range map[string]string{"sm_80": old.Path, "sm_90": young.Path} {
-		if l, target, err := nvrtc.Find("", arch); err != nil || l.Path != want || target != arch {
+		if l, target, err := nvrtc.Find("", arch, 0); err != nil || l.Path != want || target != arch {
 			t.Errorf("%s: %v %s %v, want %s", arch, l, target, err, want)
 		}
 	}
 	nvrtc.SearchOnly(t, []string{old.Path}, nil)
-	if l, _, err := nvrtc.Find("", "sm_90"); err != nil || l.Path != old.Path {
+	if l, _, err := nvrtc.Find("", "sm_90", 0); err != nil || l.Path != old.Path {
 		t.Errorf("%v, %v", l, err)
+	}
+}
+
+// A library with a higher major version than the driver's CUDA is passed over, and refused if it is the only one. One
+// that is named is taken, and without a driver any.
+func TestFindPassesOverNewerThanDriver(t *testing.T) {
+	newer, older := cufake.New(t), cufake.New(t)
+	newer.Set("nvrtc version", 13000)
+	older.Set("nvrtc version", 12000) // without Swap128, which is no reason to take what does not load
+	nvrtc.SearchOnly(t, []string{newer.Path, older.Path}, nil)
+	for driver, want := range map[int]string{12: older.Path, 13: newer.Path, 14: newer.Path, 0: newer.Path} {
+		if l, _, err := nvrtc.Find("", "sm_90", driver); err != nil || l.Path != want {
+			t.Errorf("a driver of CUDA %d: %v, %v; want %s", driver, l, err, want)
+		}
+	}
+	_, _, err := nvrtc.Find("", "sm_90", 11)
+	for _, want := range []string{"NVRTC 13.0", newer.Path, "NVRTC 12.0", older.Path, "newer than the driver, which loads what NVRTC 11 compiles"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("the error lacks %q: %v", want, err)
+		}
+	}
+	if l, _, err := nvrtc.Find(newer.Path, "sm_90", 12); err != nil || l.Path != newer.Path {
+		t.Errorf("named: %v, %v", l, err)
+	}
+	t.Setenv(nvrtc.Env, newer.Path)
+	if l, _, err := nvrtc.Find("", "sm_90", 12); err != nil || l.Path != newer.Path {
+		t.Errorf("%s: %v, %v", nvrtc.Env, l, err)
 	}
 }
