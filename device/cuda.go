@@ -188,7 +188,16 @@ func (g *gpu) in(calls func() error) error {
 	default:
 		err = calls()
 	}
+	if e := (*cu.Error)(nil); errors.As(err, &e) && e.Code.Unclear() {
+		if _, _, again := g.drv.MemGetInfo(); again != nil { // a call that asks the GPU and needs nothing
+			return g.fault(e)
+		}
+	}
 	return g.explain(err)
+}
+
+func (g *gpu) fault(e *cu.Error) error {
+	return &FaultError{Device: g.about.Name, What: fmt.Sprintf("%s (%s)", e.Text, e.Name)}
 }
 
 func (g *gpu) explain(err error) error {
@@ -197,7 +206,7 @@ func (g *gpu) explain(err error) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &e) && e.Code.Sticky():
-		return &FaultError{Device: g.about.Name, What: fmt.Sprintf("%s (%s)", e.Text, e.Name)}
+		return g.fault(e)
 	case e != nil:
 		return fmt.Errorf("%s: %w", g.about.Name, err)
 	}

@@ -375,7 +375,7 @@ func TestCUDAAllocationRefused(t *testing.T) {
 
 func TestCUDAFault(t *testing.T) {
 	f, opt := fake(t)
-	for _, code := range []int64{700, 715, 716, 717, 718, 719, 710, 714, 702, 214} {
+	for _, code := range []int64{700, 715, 716, 717, 718, 719, 710, 714, 702, 214, 810, 911, 999, 806} {
 		f.Set("fault", code)
 		d, err := device.Open("cuda:0", opt)
 		must(t, err)

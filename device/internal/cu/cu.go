@@ -49,19 +49,28 @@ const (
 	ErrorInvalidPC         Result = 718
 	ErrorLaunchFailed      Result = 719
 	ErrorTensorMemoryLeak  Result = 721
+	ErrorMPSFailure        Result = 806
+	ErrorMPSTerminated     Result = 810
+	ErrorExternalDevice    Result = 911
+	ErrorUnknown           Result = 999
 )
 
-// Sticky tells whether the result means that a kernel or the hardware broke the context: every later call in it
-// fails alike, until it is destroyed.
+// Sticky reports whether the result means that a kernel or the hardware broke the context or the process: every later
+// call in it fails alike.
 func (r Result) Sticky() bool {
 	switch r {
 	case ErrorECCUncorrectable, ErrorNVLink, ErrorContained, ErrorIllegalAddress, ErrorLaunchTimeout,
 		ErrorContextDestroyed, ErrorAssert, ErrorHardwareStack, ErrorIllegalInstr, ErrorMisalignedAddress,
-		ErrorInvalidAddrSpace, ErrorInvalidPC, ErrorLaunchFailed, ErrorTensorMemoryLeak:
+		ErrorInvalidAddrSpace, ErrorInvalidPC, ErrorLaunchFailed, ErrorTensorMemoryLeak, ErrorMPSTerminated,
+		ErrorExternalDevice:
 		return true
 	}
 	return false
 }
+
+// Unclear reports whether the result leaves open that the context is broken: a GPU that is off the bus gives it, and so
+// do calls after which all is well.
+func (r Result) Unclear() bool { return r == ErrorUnknown || r == ErrorMPSFailure }
 
 // Error is a driver call that did not return Success.
 type Error struct {

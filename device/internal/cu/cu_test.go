@@ -209,6 +209,7 @@ func TestSticky(t *testing.T) {
 		Success: false, ErrorInvalidValue: false, ErrorOutOfMemory: false, ErrorNotReady: false, ErrorNotFound: false,
 		ErrorECCUncorrectable: true, ErrorIllegalAddress: true, 701: false, ErrorLaunchTimeout: true, ErrorAssert: true,
 		ErrorHardwareStack: true, ErrorIllegalInstr: true, ErrorMisalignedAddress: true, ErrorInvalidPC: true, ErrorLaunchFailed: true,
+		ErrorMPSTerminated: true, ErrorExternalDevice: true, ErrorUnknown: false,
 	} {
 		if r.Sticky() != want {
 			t.Errorf("CUresult %d: sticky %v", r, !want)
