@@ -156,8 +156,11 @@ func (l *Library) describe() error {
 	return nil
 }
 
-// Target is the newest architecture that the library compiles for and that runs on a GPU of the given one: a cubin
-// for sm_80 runs on sm_86, but not on sm_75 or sm_90. An error says what the library does compile for.
+// tegras are the architectures of Tegras. Other GPUs do not run their code, though its number is lower.
+var tegras = []int{53, 62, 72, 87, 88, 101, 110}
+
+// Target returns the newest architecture that the library compiles for and whose code runs on a GPU of the given one: a
+// cubin for sm_80 runs on sm_86, but not on sm_75 or sm_90. An error says what the library does compile for.
 func (l *Library) Target(arch string) (string, error) {
 	want, err := parseArch(arch)
 	if err != nil {
@@ -165,7 +168,7 @@ func (l *Library) Target(arch string) (string, error) {
 	}
 	best := 0
 	for _, a := range l.archs {
-		if a/10 == want/10 && a <= want {
+		if a == want || a/10 == want/10 && a < want && !slices.Contains(tegras, a) {
 			best = a
 		}
 	}
