@@ -131,6 +131,14 @@ func (g *gpu) describe(name string, index int) (capability, driver int, err erro
 	if err != nil {
 		return 0, 0, err
 	}
+	whole, err := g.drv.DeviceGetWholeUUID(g.dev)
+	if err != nil {
+		return 0, 0, err
+	}
+	kind := "GPU"
+	if whole != id {
+		kind = "MIG"
+	}
 	place, err := g.drv.DeviceGetPCIBusID(g.dev)
 	if err != nil {
 		return 0, 0, err
@@ -151,7 +159,7 @@ func (g *gpu) describe(name string, index int) (capability, driver int, err erro
 		Memory:          int64(memory),
 		L2:              int64(l2),
 		Shared:          int64(shared),
-		UUID:            fmt.Sprintf("GPU-%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:]),
+		UUID:            fmt.Sprintf("%s-%x-%x-%x-%x-%x", kind, id[:4], id[4:6], id[6:8], id[8:10], id[10:]),
 		PCI:             strings.ToLower(place),
 		NUMA:            numaOf(strings.ToLower(place)),
 	}

@@ -90,6 +90,14 @@ func TestCUDAInfo(t *testing.T) {
 	if got != want || !got.CUDA() {
 		t.Errorf("%+v, want %+v", got, want)
 	}
+	f.Set("mig", 0x70)
+	m, err := device.Open("cuda:1")
+	must(t, err)
+	if id := m.Info().UUID; id != "MIG-72727272-7272-7272-7272-727272727272" {
+		t.Errorf("a MIG instance is %s", id)
+	}
+	must(t, m.Close())
+	f.Set("mig", 0)
 	f.Set("capability", 86)
 	e, err := device.Open("cuda")
 	must(t, err)

@@ -129,7 +129,7 @@ type Info struct {
 	HugePages       bool   // of the CPU: the system gives large memory pages of 2 MiB, so that random accesses seldom miss the TLB
 	CAS128          bool   // has a 128-bit compare-and-swap, and a compiler that knows it
 	Stress          bool   // lanes of the CPU device lose the thread at random: see WithStress
-	UUID            string // of a GPU: tells it apart in every process, as "GPU-…" in CUDA_VISIBLE_DEVICES
+	UUID            string // of a GPU, the same in every process: what CUDA_VISIBLE_DEVICES takes, "GPU-…", or "MIG-…" of a MIG instance
 	PCI             string // of a GPU, its place on the bus: "0000:1b:00.0"
 	NUMA            int    // the node whose memory and cores are near a GPU; -1 where the system does not tell
 }

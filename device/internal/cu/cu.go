@@ -130,6 +130,7 @@ const (
 	fnDeviceGet
 	fnDeviceGetName
 	fnDeviceGetUUID
+	fnDeviceGetWholeUUID
 	fnDeviceGetPCIBusID
 	fnDeviceCanAccessPeer
 	fnDeviceGetP2PAttribute
@@ -206,6 +207,7 @@ var symbols = [functions]string{
 	fnDeviceGet:                       "cuDeviceGet",
 	fnDeviceGetName:                   "cuDeviceGetName",
 	fnDeviceGetUUID:                   "cuDeviceGetUuid_v2 cuDeviceGetUuid",
+	fnDeviceGetWholeUUID:              "cuDeviceGetUuid cuDeviceGetUuid_v2",
 	fnDeviceGetPCIBusID:               "cuDeviceGetPCIBusId",
 	fnDeviceCanAccessPeer:             "cuDeviceCanAccessPeer",
 	fnDeviceGetP2PAttribute:           "cuDeviceGetP2PAttribute",
@@ -395,7 +397,13 @@ func (d *Driver) DeviceGetName(device int32) (string, error) {
 	return s, err
 }
 
-// DeviceGetUUID tells GPUs apart, across processes and reorderings.
+// DeviceGetWholeUUID returns what DeviceGetUUID returns, but for a MIG instance the UUID of the GPU that it is a part of.
+func (d *Driver) DeviceGetWholeUUID(device int32) (id [16]byte, err error) {
+	err = call(d, fnDeviceGetWholeUUID, uintptr(unsafe.Pointer(&id)), uintptr(device))
+	return id, err
+}
+
+// DeviceGetUUID returns an identifier that is the same in all processes, in whatever order they see the GPUs.
 func (d *Driver) DeviceGetUUID(device int32) (id [16]byte, err error) {
 	err = call(d, fnDeviceGetUUID, uintptr(unsafe.Pointer(&id)), uintptr(device))
 	return id, err

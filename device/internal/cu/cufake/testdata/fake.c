@@ -18,12 +18,12 @@ enum { OOM = 2, NOT_READY = 600, NO_DEVICE = 100, INVALID_DEVICE = 101, INVALID_
 enum { DEVICES, CAPABILITY, INIT, MEMORY, FAULT, LAUNCHES, CONTEXTS, ALLOCS, USED, HOST, STREAMS, EVENTS, MODULES,
        NVRTC_VERSION, NVRTC_OLDEST, NVRTC_NEWEST, NVRTC_FAIL, PROGRAMS, DYNAMIC, SHARED, HEAP, PARAMS,
        POOLS, HAS_POOLS, HOLD, WAITS, FREES, PEAK, KEPT, PEERS, ENABLED, ACROSS, IPC, STRICT,
-       IDLE, TRIMS, POOLED, UNTOLD, NO_RECORDS, NO_FREES, NO_WAITS, NO_MEMORY, WIDE, DRIVER, VALUES };
+       IDLE, TRIMS, POOLED, UNTOLD, NO_RECORDS, NO_FREES, NO_WAITS, NO_MEMORY, WIDE, DRIVER, MIG, VALUES };
 static const char *names[VALUES] = { "devices", "capability", "init", "memory", "fault", "launches", "contexts",
     "allocs", "used", "host", "streams", "events", "modules", "nvrtc version", "nvrtc oldest", "nvrtc newest",
     "nvrtc fail", "programs", "dynamic", "shared", "heap", "params", "pools",
     "has pools", "hold", "waits", "frees", "peak", "kept", "peers", "enabled", "across",
-    "ipc", "strict", "idle", "trims", "pooled", "untold", "refused records", "refused frees", "refused waits", "refused memory", "wide", "driver" };
+    "ipc", "strict", "idle", "trims", "pooled", "untold", "refused records", "refused frees", "refused waits", "refused memory", "wide", "driver", "mig" };
 static int64_t v[VALUES] = { [DEVICES] = 2, [CAPABILITY] = 90, [MEMORY] = 1 << 20, [FAULT] = ILLEGAL_ADDRESS,
     [NVRTC_VERSION] = 12040, [NVRTC_OLDEST] = 50, [NVRTC_NEWEST] = 90, [DYNAMIC] = 48 << 10,
     [PARAMS] = 24, [HAS_POOLS] = 1, [PEERS] = 1, [IPC] = 1, [DRIVER] = 12080 };
@@ -87,6 +87,7 @@ CUresult cuDeviceGetCount(int *p) { *p = v[DEVICES]; return 0; }
 CUresult cuDeviceGet(int *p, int i) { *p = i; return i < v[DEVICES] ? 0 : INVALID_DEVICE; }
 CUresult cuDeviceGetName(char *p, int n, int d) { snprintf(p, n, "Fake GPU %d", d); return 0; }
 CUresult cuDeviceGetUuid(char *p, int d) { memset(p, d + 1, 16); return 0; }
+CUresult cuDeviceGetUuid_v2(char *p, int d) { memset(p, d + 1 + (int)v[MIG], 16); return 0; } // of a MIG instance
 CUresult cuDeviceGetPCIBusId(char *p, int n, int d) { snprintf(p, n, "00FA:%02X:00.0", d + 1); return 0; }
 CUresult cuDeviceTotalMem_v2(size_t *p, int d) { *p = v[MEMORY]; return 0; }
 CUresult cuDeviceGetAttribute(int *p, int a, int d) {
