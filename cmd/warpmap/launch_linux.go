@@ -92,6 +92,7 @@ func (l *launched) run(cmd *cobra.Command, args []string) error {
 		select {
 		case e := <-ends:
 			running--
+			processes.ended(e.rank)
 			// One that was killed may be waited for only after others have ended because of it.
 			if e.err != nil && (first == nil || !signaled && !ending && killed(e.err)) {
 				first, signaled = fmt.Errorf("rank %d: %s: %w", e.rank, args[0], e.err), killed(e.err)
@@ -167,18 +168,30 @@ func shared(w io.Writer) io.Writer {
 // this process's group.
 type ranks struct {
 	started  []*exec.Cmd
-	terminal *os.File // that rank 0 reads; nil: none
-	mark     string   // in the environment of all, and of what they start
+	gone     map[int]bool // ranks that have been waited for, whose numbers may be other processes' by now
+	terminal *os.File     // that rank 0 reads; nil: none
+	mark     string       // in the environment of all, and of what they start
+}
+
+// ended notes that a rank has been waited for.
+func (r *ranks) ended(rank int) {
+	if r.gone == nil {
+		r.gone = map[int]bool{}
+	}
+	r.gone[rank] = true
 }
 
 // tell sends a signal to the processes and all that they started: to rank 0 last, which may take a walk through /proc.
 func (r *ranks) tell(s syscall.Signal) {
 	for rank, p := range slices.Backward(r.started) {
-		if rank == 0 && r.terminal != nil {
+		switch {
+		case rank == 0 && r.terminal != nil:
 			r.tellFirst(p, s)
-			continue
+		case !r.gone[rank]:
+			syscall.Kill(-p.Process.Pid, s)
+		case syscall.Kill(-p.Process.Pid, 0) == nil:
+			r.tellMarked(p.Process.Pid, s)
 		}
-		syscall.Kill(-p.Process.Pid, s) // one that has ended is no harm
 	}
 }
 
@@ -192,13 +205,18 @@ func (r *ranks) tellFirst(p *exec.Cmd, s syscall.Signal) {
 		}
 	}
 	p.Process.Signal(s)
+	r.tellMarked(own, s, p.Process.Pid, os.Getpid())
+}
+
+// tellMarked sends a signal to those processes of a group that have the job's mark, but to none of the others.
+func (r *ranks) tellMarked(group int, s syscall.Signal, others ...int) {
 	processes, _ := os.ReadDir("/proc")
 	for _, e := range processes {
 		pid, err := strconv.Atoi(e.Name())
-		if err != nil || pid == p.Process.Pid || pid == os.Getpid() {
+		if err != nil || slices.Contains(others, pid) {
 			continue
 		}
-		if group, err := syscall.Getpgid(pid); err != nil || group != own {
+		if of, err := syscall.Getpgid(pid); err != nil || of != group {
 			continue
 		}
 		env, _ := os.ReadFile("/proc/" + e.Name() + "/environ")
