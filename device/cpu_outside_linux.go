@@ -3,6 +3,7 @@ package device
 import (
 	"fmt"
 	"os"
+	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -36,7 +37,7 @@ func (b *cpuBackend) allocShared(n int64) (uint64, error) {
 }
 
 func (b *cpuBackend) mapNew(n int64) (uint64, error) {
-	fd, err := unix.MemfdCreate("warpmap", unix.MFD_CLOEXEC)
+	fd, err := unix.MemfdCreate(memoryName, unix.MFD_CLOEXEC)
 	if err != nil {
 		return 0, fmt.Errorf("shared memory: %w", err)
 	}
@@ -99,25 +100,57 @@ func (b *cpuBackend) share(addr uint64) (base uint64, memory []byte, err error) 
 	return 0, nil, fmt.Errorf("address %#x is of this process alone", addr)
 }
 
-func (b *cpuBackend) openShared(memory []byte, n int64) (uint64, error) {
+func (b *cpuBackend) openShared(text []byte, n int64) (uint64, error) {
 	var name sharedName
-	if _, err := fmt.Sscanf(string(memory), "%d %d %d", &name.pid, &name.fd, &name.inode); err != nil {
-		return 0, fmt.Errorf("shared memory named %q: %w", memory, err)
+	if _, err := fmt.Sscanf(string(text), "%d %d %d", &name.pid, &name.fd, &name.inode); err != nil {
+		return 0, fmt.Errorf("shared memory named %q: %w", text, err)
 	}
-	fd, err := unix.Open(fmt.Sprintf("/proc/%d/fd/%d", name.pid, name.fd), unix.O_RDWR|unix.O_CLOEXEC, 0)
+	// The text may be forged, and name any file that a process of this user has open: so the file is not opened until it
+	// is known to be one of mapNew.
+	path := fmt.Sprintf("/proc/%d/fd/%d", name.pid, name.fd)
+	link, err := os.Readlink(path)
+	if err != nil {
+		return 0, fmt.Errorf("shared memory of process %d: %w", name.pid, err)
+	}
+	memory, err := memoryDevice()
+	if err != nil {
+		return 0, err
+	}
+	var about unix.Stat_t
+	if err := unix.Stat(path, &about); err != nil {
+		return 0, fmt.Errorf("shared memory of process %d: %w", name.pid, err)
+	}
+	if link != "/memfd:"+memoryName+" (deleted)" || uint64(about.Dev) != memory {
+		return 0, fmt.Errorf("file %d of process %d is no shared memory of warpmap", name.fd, name.pid)
+	}
+	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return 0, fmt.Errorf("shared memory of process %d: %w", name.pid, err)
 	}
 	defer unix.Close(fd)
-	var about unix.Stat_t
 	if err := unix.Fstat(fd, &about); err != nil {
 		return 0, err
 	}
-	if about.Ino != name.inode || about.Size < n {
+	if uint64(about.Dev) != memory || about.Ino != name.inode || about.Size < n {
 		return 0, fmt.Errorf("shared memory of process %d is gone, or smaller than %s", name.pid, Bytes(n))
 	}
 	return b.mapShared(fd, about.Size, -1)
 }
+
+// memoryName is the name of shared memory: /proc shows it, and nothing is found by it.
+const memoryName = "warpmap shared memory"
+
+// memoryDevice returns the number of the system's own file system in which files in memory lie, and no file with a path.
+var memoryDevice = sync.OnceValues(func() (uint64, error) {
+	fd, err := unix.MemfdCreate(memoryName, unix.MFD_CLOEXEC)
+	if err != nil {
+		return 0, fmt.Errorf("shared memory: %w", err)
+	}
+	defer unix.Close(fd)
+	var about unix.Stat_t
+	err = unix.Fstat(fd, &about)
+	return uint64(about.Dev), err
+})
 
 func (b *cpuBackend) closeShared(base uint64) error {
 	b.mu.Lock()
