@@ -351,6 +351,12 @@ UNWATCHED HOST_INLINE void run(HostLaunch* l, void (*body)(const void*)) {
 #if defined(WARPMAP_MODEL)
     model::s.on = false;
 #endif
+    // What lanes have printed must not stay in C's buffer, which nobody writes out when Go ends. A worker that has the
+    // lock writes out for all; one whose lane broke in printf keeps the lock, so nobody may wait for it.
+    if (ftrylockfile(stdout) == 0) {
+        fflush(stdout);
+        funlockfile(stdout);
+    }
 }
 
 // meet waits until every lane of the mask is in the same operation with the same mask, and gives this lane's result.
