@@ -44,10 +44,7 @@ func (l *launched) run(cmd *cobra.Command, args []string) error {
 	defer signal.Stop(signals)
 
 	out, errs := shared(cmd.OutOrStdout()), shared(cmd.ErrOrStderr())
-	processes := ranks{mark: mark}
-	if f, ok := cmd.InOrStdin().(*os.File); ok && terminal(f) {
-		processes.terminal = f
-	}
+	processes := newRanks(mark, cmd.InOrStdin())
 	type end struct {
 		rank int
 		err  error
@@ -173,13 +170,17 @@ type ranks struct {
 	mark     string       // in the environment of all, and of what they start
 }
 
-// ended notes that a rank has been waited for.
-func (r *ranks) ended(rank int) {
-	if r.gone == nil {
-		r.gone = map[int]bool{}
+// newRanks returns the ranks of a job whose rank 0 reads from in. None is started.
+func newRanks(mark string, in io.Reader) *ranks {
+	r := &ranks{mark: mark, gone: map[int]bool{}}
+	if f, ok := in.(*os.File); ok && terminal(f) {
+		r.terminal = f
 	}
-	r.gone[rank] = true
+	return r
 }
+
+// ended notes that a rank has been waited for.
+func (r *ranks) ended(rank int) { r.gone[rank] = true }
 
 // tell sends a signal to the processes and all that they started: to rank 0 last, which may take a walk through /proc.
 func (r *ranks) tell(s syscall.Signal) {

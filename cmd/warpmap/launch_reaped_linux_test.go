@@ -35,15 +35,16 @@ func TestNoSignalToStrangers(t *testing.T) {
 	const mark = "WARPMAP_TOKEN=of this test"
 	stranger, _ := inGroup(t, "exec sleep 60")
 	running, _ := inGroup(t, "exec sleep 60", mark)
-	leaver, out := inGroup(t, "sleep 60 & exit 0", mark)
+	leaver, out := inGroup(t, "while :; do sleep 1; done & exit 0", mark) // no exec, in which a process has no environment
 	if err := leaver.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	left := leaver.Process.Pid // the group of its sleep
+	left := leaver.Process.Pid // the group of its loop
 	if err := syscall.Kill(-left, 0); err != nil {
 		t.Fatalf("nothing is left of the group: %v", err)
 	}
-	r := ranks{mark: mark, started: []*exec.Cmd{stranger, running, leaver}}
+	r := newRanks(mark, nil)
+	r.started = []*exec.Cmd{stranger, running, leaver}
 	r.ended(0) // as if its number had gone to a stranger
 	r.ended(2)
 	r.tell(syscall.SIGKILL)

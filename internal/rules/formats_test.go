@@ -117,16 +117,16 @@ var formats = map[string]string{
 	"join.blobs":          "join/FuzzValues",
 
 	// Arrow and Parquet.
-	"join.openParquet":      "join/FuzzParquetFile",
-	"join.allThere":         "join/FuzzParquetFile",
-	"join.unpackRuns":       "join/FuzzParquetFile",
-	"join.ipc":              "join/FuzzArrowFile join/FuzzArrowStream",
-	"join.arrowStream":      "join/FuzzArrowStream",
-	"join.byLibrary":        "none: pages that this process has written",
-	"join.plan":             "none: pages that this process has written",
-	"join.read":             "none: a file of this process",
-	"join.reader":           "none: a file of this process",
-	"cmd/warpmap.tellFirst": "none: names of folders in /proc",
+	"join.openParquet":       "join/FuzzParquetFile",
+	"join.allThere":          "join/FuzzParquetFile",
+	"join.unpackRuns":        "join/FuzzParquetFile",
+	"join.ipc":               "join/FuzzArrowFile join/FuzzArrowStream",
+	"join.arrowStream":       "join/FuzzArrowStream",
+	"join.byLibrary":         "none: pages that this process has written",
+	"join.plan":              "none: pages that this process has written",
+	"join.read":              "none: a file of this process",
+	"join.reader":            "none: a file of this process",
+	"cmd/warpmap.tellMarked": "none: names of folders in /proc",
 
 	// Wire formats.
 	"internal/columnar.Decode":          "internal/columnar/FuzzBatch",
