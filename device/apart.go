@@ -160,6 +160,9 @@ func (k AnyKernel) Compile() error {
 // Ready compiles the kernels that KernelOf has given of a module of CompileApart, side by side, and waits for them. It
 // is for code that can do without them. Errors: those of Compile.
 func (m *Module) Ready() error {
+	if m == nil {
+		return errNoModule
+	}
 	m.mu.Lock()
 	bound := slices.Collect(maps.Keys(m.singles))
 	m.mu.Unlock()

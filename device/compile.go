@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"regexp"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -123,6 +125,24 @@ func (p *Program) source(cuda bool, shared int64, m mode) (*source, error) {
 	return src, nil
 }
 
+var kernelTakes = regexp.MustCompile(`(?m)^\s*WARPMAP_KERNEL\w*\(\s*(\w+)\s*,\s*(\w+)::(\w+)`)
+
+// compile makes the image. If that fails and a kernel takes a struct that nothing declares, the compiler's log, which
+// has a hundred lines then, begins with its name.
+func (s *source) compile(c compiler) ([]byte, error) {
+	image, err := c.compile(s)
+	if e := (*CompileError)(nil); errors.As(err, &e) {
+		for _, takes := range kernelTakes.FindAllStringSubmatch(s.files[0].Text, -1) {
+			declared := func(f File) bool { return strings.Contains(f.Text, "struct "+takes[3]+" ") }
+			if !slices.ContainsFunc(s.files, declared) {
+				e.Log = fmt.Sprintf("%s::%s, which kernel %s takes, is not among the program's Layouts\n%s", takes[2], takes[3], takes[1], e.Log)
+				break
+			}
+		}
+	}
+	return image, err
+}
+
 // Module is a compiled and loaded program, or one whose kernels are compiled apart.
 type Module struct {
 	d       *Device
@@ -138,6 +158,8 @@ type Module struct {
 	singles   map[string]*single        // by the kernel, where kernels are compiled apart
 	functions map[functionKey]*function // those that Kernel has given
 }
+
+var errNoModule = errors.New("the Module is nil")
 
 // functionKey is what Kernel is asked for.
 type functionKey struct {
@@ -290,7 +312,7 @@ func (d *Device) build(src *source, c compiler, key string) (uintptr, error) {
 	done := witness.Begin(src.program, src.kernel)
 	var image []byte
 	if !witness.Nothing {
-		image, err = c.compile(src)
+		image, err = src.compile(c)
 	}
 	done()
 	if err != nil {
@@ -356,7 +378,7 @@ func CompileFor(arch string, p *Program) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.compile(src)
+	return src.compile(c)
 }
 
 // InfoFor describes a GPU of an architecture as far as CompileFor decides it: Arch, Compiler, the shared memory of a
@@ -391,7 +413,10 @@ type function struct {
 
 // Kernel does what KernelOf does, with the type of the parameters as a value.
 func (m *Module) Kernel(name string, p reflect.Type) (AnyKernel, error) {
-	if m.d == nil {
+	switch {
+	case m == nil:
+		return AnyKernel{}, fmt.Errorf("kernel %s: %w", name, errNoModule)
+	case m.d == nil:
 		return AnyKernel{}, errUnmade
 	}
 	key := functionKey{name, p}

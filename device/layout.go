@@ -60,9 +60,9 @@ func (l *layoutList) text() (string, error) {
 	return l.of, l.err
 }
 
-// checkLayout tells whether a Go struct can be a kernel's parameter.
+// checkLayout returns an error if a Go type cannot be a kernel's parameter.
 func checkLayout(t reflect.Type) error {
-	if t.Size() > maxParams {
+	if t != nil && t.Size() > maxParams {
 		return fmt.Errorf("%v: %d bytes of parameters, more than %d", t, t.Size(), maxParams)
 	}
 	_, err := written.behind(t).text()

@@ -2,6 +2,7 @@ package device_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
@@ -88,4 +89,49 @@ func TestLayoutNamesThatCannotBe(t *testing.T) {
 	// The same struct may come twice.
 	_, err := d.Compile(&device.Program{Name: "names", Files: cpuProgram.Files, Layouts: []any{addParams{}, local(), addParams{}}})
 	must(t, err)
+}
+
+// The first line of a compiler's errors names a struct that a kernel takes and that is not among the layouts.
+func TestForgottenLayout(t *testing.T) {
+	d := openCPU(t)
+	text := `
+#include "warpmap.cuh"
+#include "layout.h"
+WARPMAP_KERNEL(add, device_test::addParams) { if (thread_index() == 0) *at<u64>(p.addr) = p.n; }
+`
+	forgotten := "device_test::addParams, which kernel add takes, is not among the program's Layouts\n"
+	for _, c := range []struct {
+		file, want string
+		layouts    []any
+	}{
+		{text, forgotten, nil},
+		{text, forgotten, []any{device.HostLaunch{}}},
+		{text + "WARPMAP_KERNEL_WIDE(two, other::Params, 64, u128) { mistake(); }", "other::Params, which kernel two takes, is", []any{addParams{}}},
+		{text + "mistake", "", []any{addParams{}}},
+		{"#include \"types.cuh\"\nnamespace other { struct Params { u64 n; }; }\n" + text + "WARPMAP_KERNEL(two, other::Params) { mistake(); }", "", []any{addParams{}}},
+	} {
+		_, err := d.Compile(&device.Program{Name: "forgotten", Files: []device.File{{Name: "forgotten.cu", Text: c.file}}, Layouts: c.layouts})
+		var e *device.CompileError
+		if !errors.As(err, &e) {
+			t.Fatal(err)
+		}
+		if c.want == "" && strings.Contains(e.Log, "Layouts") || !strings.HasPrefix(e.Log, c.want) {
+			t.Errorf("%.200q, want it to begin with %q", e.Log, c.want)
+		}
+	}
+}
+
+// A nil Module has no kernels.
+func TestKernelOfNil(t *testing.T) {
+	k, err := device.KernelOf[addParams](nil, "add")
+	contains(t, err, "Module is nil")
+	contains(t, (*device.Module)(nil).Ready(), "Module is nil")
+	m, err := openCPU(t).Compile(cpuProgram)
+	must(t, err)
+	_, err = m.Kernel("add", nil)
+	contains(t, err, "not a struct")
+	if k.Threads() != 0 {
+		t.Errorf("a kernel of no module has %d threads", k.Threads())
+	}
+	contains(t, k.Launch(nil, device.GridFor(1, 32), &addParams{}), "not compiled")
 }
