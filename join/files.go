@@ -390,6 +390,8 @@ func (r *Reader) Close() error {
 type encoder interface {
 	write(rec arrow.RecordBatch) error
 	finish() error
+	// written returns the number of rows that were encoded and passed to the file. It is final after finish.
+	written() int64
 }
 
 // Writer writes record batches to a file. Before Close, nothing appears under the file's name: the rows go to a hidden
@@ -400,6 +402,7 @@ type Writer struct {
 	out    *files.Output // nil of a folder, and where nothing is kept
 	folder *parts        // where the output is one
 	name   string        // as the caller knows it
+	rows   int64         // that the file must have when it is closed
 	done   bool
 	spool  *os.File // without a name, while an encoder needs one
 	failed error    // of a Write
@@ -419,6 +422,7 @@ func (w *Writer) Write(rec arrow.RecordBatch) error {
 	}
 	if w.failed == nil {
 		w.failed = w.fail(catch("cannot be written", func() error { return w.enc.write(rec) }))
+		w.rows += rec.NumRows()
 	}
 	return w.failed
 }
@@ -431,8 +435,8 @@ func (w *Writer) fail(err error) error {
 	return nil
 }
 
-// Close ends the file and gives it its name. If Close returns an error, what was under that name before is still there,
-// unless the error says that the file is written, and perhaps its name is not on the disk.
+// Close ends the file and renames it to its own name. If Close returns an error, a file that had that name before is
+// unchanged, unless the error says that the file is written and that its name may not be on the disk.
 func (w *Writer) Close() error {
 	if w.done {
 		return nil
@@ -444,6 +448,9 @@ func (w *Writer) Close() error {
 	err := catch("cannot be written", w.enc.finish)
 	if err == nil && w.buf != nil {
 		err = w.buf.Flush()
+	}
+	if err == nil && w.enc.written() != w.rows {
+		err = crash.Of(fmt.Sprintf("%d rows were written, want %d", w.enc.written(), w.rows))
 	}
 	if err != nil {
 		return w.fail(err)
@@ -484,6 +491,7 @@ func RemoveHidden() { files.RemoveHidden() }
 type ipcEncoder struct {
 	w     *ipc.FileWriter
 	flush func() error // after each batch
+	rows  int64
 }
 
 func newIPCEncoder(w *Writer, schema *arrow.Schema, packing string) (encoder, error) {
@@ -503,7 +511,7 @@ func newIPCEncoder(w *Writer, schema *arrow.Schema, packing string) (encoder, er
 		if w.out != nil && !w.out.Regular {
 			flush = w.buf.Flush // someone may read what is there
 		}
-		return ipcEncoder{fw, flush}, nil
+		return &ipcEncoder{w: fw, flush: flush}, nil
 	}
 	e := &spoolEncoder{out: fw, schema: schema}
 	beside := "" // the folder of temporary files
@@ -518,8 +526,17 @@ func newIPCEncoder(w *Writer, schema *arrow.Schema, packing string) (encoder, er
 	return e, nil
 }
 
-func (e ipcEncoder) write(rec arrow.RecordBatch) error { return cmp.Or(e.w.Write(rec), e.flush()) }
-func (e ipcEncoder) finish() error                     { return e.w.Close() }
+func (e *ipcEncoder) write(rec arrow.RecordBatch) error {
+	err := e.w.Write(rec)
+	if err == nil {
+		e.rows += rec.NumRows()
+		err = e.flush()
+	}
+	return err
+}
+
+func (e *ipcEncoder) finish() error  { return e.w.Close() }
+func (e *ipcEncoder) written() int64 { return e.rows }
 
 func hasDictionary(t arrow.DataType) bool {
 	switch t := t.(type) {
@@ -540,9 +557,11 @@ type spoolEncoder struct {
 	w      *ipc.Writer
 	out    *ipc.FileWriter
 	schema *arrow.Schema
+	rows   int64
 }
 
 func (e *spoolEncoder) write(rec arrow.RecordBatch) error { return e.w.Write(rec) }
+func (e *spoolEncoder) written() int64                    { return e.rows }
 
 func (e *spoolEncoder) finish() error {
 	if err := e.w.Close(); err != nil {
@@ -583,6 +602,7 @@ func (e *spoolEncoder) finish() error {
 		}
 		out := array.NewRecordBatch(e.schema, cols, rec.NumRows())
 		defer out.Release()
+		e.rows += out.NumRows()
 		return e.out.Write(out)
 	})
 	if err != nil {

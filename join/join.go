@@ -385,6 +385,7 @@ func (j *joiner) toFile(ctx context.Context, build, probe *Reader, plan *output,
 		return err
 	}
 	closing := time.Now()
+	out.rows = j.sum.OutRows
 	err = out.Close()
 	j.sum.Writing += time.Since(closing).Seconds()
 	return err

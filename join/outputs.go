@@ -217,6 +217,7 @@ type parts struct {
 	n      int   // files so far
 	w      *Writer
 	rows   int64 // in the present file
+	whole  int64 // rows of the files that are closed
 }
 
 // partSuffix is how the names of a folder's files end.
@@ -248,6 +249,7 @@ func newParts(path string, schema *arrow.Schema, o WriteOptions, pq parquetOptio
 func (p *parts) next() (err error) {
 	if p.w != nil {
 		err := p.w.Close()
+		p.whole += p.w.enc.written()
 		if p.w = nil; err != nil { // finish and stop have no file then
 			return err
 		}
@@ -286,6 +288,8 @@ func (p *parts) finish() error {
 	}
 	return p.w.Close()
 }
+
+func (p *parts) written() int64 { return p.whole + p.w.enc.written() }
 
 // stop ends what is under way.
 func (p *parts) stop() {

@@ -98,6 +98,7 @@ type parquetEncoder struct {
 	last   chan struct{} // closed when the group before is in the file
 	under  crash.WaitGroup
 	busy   atomic.Int64 // nanoseconds of encoding and writing
+	whole  atomic.Int64 // rows of the row groups that are in the file
 	mu     sync.Mutex
 	err    error
 
@@ -497,6 +498,7 @@ func (e *parquetEncoder) place(g *outGroup) error {
 
 // append writes a group's chunks one behind the other: in a file at their place, else behind what was written before.
 func (e *parquetEncoder) append(g *outGroup) error {
+	e.whole.Add(int64(g.rows)) // counts only if no error follows
 	if e.null {
 		return nil
 	}
@@ -542,9 +544,12 @@ func (c *copied) write(to io.Writer) error {
 	return nil
 }
 
-// write takes a batch into the next group.
+func (e *parquetEncoder) written() int64 { return e.whole.Load() }
+
+// write adds a batch to the next row group.
 func (e *parquetEncoder) write(rec arrow.RecordBatch) error {
 	if e.null {
+		e.whole.Add(rec.NumRows())
 		return nil
 	}
 	for from := int64(0); from < rec.NumRows(); {

@@ -27,6 +27,7 @@ type textEncoder struct {
 	ended  chan struct{} // when all is in the file, or nothing will be
 	err    error         // after that
 	given  sync.Once
+	rows   int64 // in the file, after ended
 
 	stopped atomic.Bool
 }
@@ -43,6 +44,10 @@ func newTextEncoder(w io.Writer, schema *arrow.Schema, by rowWriter, packing str
 		return nil, err
 	}
 	e := &textEncoder{pieces: make(chan arrow.RecordBatch), ended: make(chan struct{})}
+	type piece struct {
+		text []byte
+		rows int64
+	}
 	next, stop := inOrder("cannot be written", func(send func(arrow.RecordBatch) bool) error {
 		p, more := <-e.pieces
 		if !more && e.stopped.Load() {
@@ -56,26 +61,28 @@ func newTextEncoder(w io.Writer, schema *arrow.Schema, by rowWriter, packing str
 			}
 		}
 		return nil
-	}, func(p arrow.RecordBatch) (b []byte, err error) {
+	}, func(p arrow.RecordBatch) (out piece, err error) {
 		if p == nil {
-			b, err = by.head(nil, schema)
+			out.text, err = by.head(nil, schema)
 		} else {
-			b, err = by.rows(grab[byte](textBytes / 2)[:0], p)
+			out.text, err = by.rows(grab[byte](textBytes / 2)[:0], p)
+			out.rows = p.NumRows()
 			p.Release()
 		}
-		if err != nil {
-			return nil, err
+		if err == nil {
+			out.text, err = pack(out.text)
 		}
-		return pack(b)
+		return out, err
 	})
 	go func() {
 		defer close(e.ended)
 		e.err = catch("cannot be written", func() error {
 			for {
-				b, err := next()
+				p, err := next()
 				if err == nil {
-					_, err = w.Write(b)
-					spare(b)
+					_, err = w.Write(p.text)
+					spare(p.text)
+					e.rows += p.rows
 				}
 				if err == io.EOF {
 					return nil
@@ -121,6 +128,8 @@ func (e *textEncoder) finish() error {
 	<-e.ended
 	return e.err
 }
+
+func (e *textEncoder) written() int64 { return e.rows }
 
 // stop ends what is under way.
 func (e *textEncoder) stop() {

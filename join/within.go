@@ -136,11 +136,12 @@ func (j *joiner) way(build, probe *Reader, plan *output) (w way, err error) {
 	return w, nil
 }
 
-// byColumns tells that a join can go column by column: from Parquet to Parquet, or to a count, with a column of a row
-// group in memory for each thread.
+// byColumns reports whether a join can go column by column: from Parquet to a Parquet file, to a count or to nowhere,
+// with a column of a row group in memory for each thread. The files of a folder take batches.
 func (j *joiner) byColumns(build, probe *Reader, plan *output) (bool, error) {
-	f, _ := j.writeOptions().format(j.Out)
-	if probe.pq == nil || !j.Count && f != Parquet {
+	to := j.writeOptions()
+	f, _ := to.format(j.Out)
+	if probe.pq == nil || !j.Count && (f != Parquet && f != "" || to.folder(j.Out)) {
 		return false, nil
 	}
 	if j.Memory == 0 || j.part < 0 {
