@@ -18,6 +18,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/bitutil"
 	"github.com/apache/arrow-go/v18/parquet"
+	"github.com/apache/arrow-go/v18/parquet/compress"
 	"github.com/apache/arrow-go/v18/parquet/file"
 	pqmeta "github.com/apache/arrow-go/v18/parquet/metadata"
 	"github.com/apache/arrow-go/v18/parquet/pqarrow"
@@ -59,14 +60,15 @@ func openParquet(f *os.File, path string) (*parquetFile, error) {
 			}
 		}
 	}
-	pr, err := pqarrow.NewFileReader(pf, pqarrow.ArrowReadProperties{BatchSize: batchRows}, allocator)
+	pr, err := arrowReader(pf, batchRows)
 	if err != nil {
 		return nil, err
 	}
-	s, err := pr.Schema()
-	if err != nil {
-		return nil, err
+	var fields []arrow.Field
+	for _, f := range pr.Manifest.Fields {
+		fields = append(fields, *f.Field)
 	}
+	s := arrow.NewSchema(fields, nil)
 	if s.NumFields() == 0 {
 		return nil, errors.New("a Parquet file without columns")
 	}
@@ -77,8 +79,7 @@ func openParquet(f *os.File, path string) (*parquetFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &parquetFile{path: path, f: f, pf: pf, raw: raw, pr: pr, schema: arrow.NewSchema(s.Fields(), nil),
-		rows: pf.NumRows()}
+	p := &parquetFile{path: path, f: f, pf: pf, raw: raw, pr: pr, schema: s, rows: pf.NumRows()}
 	if p.rows < 0 {
 		return nil, fmt.Errorf("the file is broken: %d rows", p.rows)
 	}
@@ -94,6 +95,69 @@ func openParquet(f *os.File, path string) (*parquetFile, error) {
 		return nil, fmt.Errorf("column %q is a group without columns", s.Field(c).Name)
 	}
 	return p, nil
+}
+
+// arrowReader makes a reader of Arrow batches. The library takes JSON and ENUM for binary values: here they are text.
+func arrowReader(pf *file.Reader, rows int64) (*pqarrow.FileReader, error) {
+	r, err := pqarrow.NewFileReader(pf, pqarrow.ArrowReadProperties{BatchSize: rows}, allocator)
+	if err == nil {
+		for _, f := range r.Manifest.Fields {
+			textual(&f, pf.MetaData().Schema)
+		}
+	}
+	return r, err
+}
+
+// textual changes the type of a field, and of the fields within it, to text where Parquet says that the values are
+// text. It reports whether it did.
+func textual(f *pqarrow.SchemaField, s *schema.Schema) (changed bool) {
+	if f.IsLeaf() {
+		switch s.Column(f.ColIndex).LogicalType().(type) {
+		case schema.JSONLogicalType, schema.EnumLogicalType:
+			f.Field.Type = asText(f.Field.Type)
+			return true
+		}
+		return false
+	}
+	var within []arrow.Field
+	for _, c := range f.Children {
+		changed = textual(&c, s) || changed
+		within = append(within, *c.Field)
+	}
+	if !changed {
+		return false
+	}
+	switch t := f.Field.Type.(type) {
+	case *arrow.StructType:
+		f.Field.Type = arrow.StructOf(within...)
+	case *arrow.MapType:
+		pair := within[0].Type.(*arrow.StructType)
+		key := pair.Field(0)
+		key.Nullable = false
+		of := arrow.MapOfFields(key, pair.Field(1))
+		of.KeysSorted = t.KeysSorted
+		f.Field.Type = of
+	case *arrow.ListType:
+		f.Field.Type = arrow.ListOfField(within[0])
+	case *arrow.LargeListType:
+		f.Field.Type = arrow.LargeListOfField(within[0])
+	case *arrow.FixedSizeListType:
+		f.Field.Type = arrow.FixedSizeListOfField(t.Len(), within[0])
+	}
+	return true
+}
+
+// asText returns a type of binary values as the type of texts that Parquet's reader can make instead.
+func asText(t arrow.DataType) arrow.DataType {
+	switch t := t.(type) {
+	case *arrow.BinaryType:
+		return arrow.BinaryTypes.String
+	case *arrow.LargeBinaryType:
+		return arrow.BinaryTypes.LargeString
+	case *arrow.DictionaryType:
+		return &arrow.DictionaryType{IndexType: t.IndexType, ValueType: asText(t.ValueType), Ordered: t.Ordered}
+	}
+	return t
 }
 
 // notParquet says of a file that the library does not open what it is instead, where its first and last bytes tell.
@@ -307,7 +371,7 @@ func (p *parquetFile) batches(fields [][]int, bytes int64) error {
 		widest = max(widest, row)
 	}
 	n := min(batchRows, max(1, bytes/widest))
-	pr, err := pqarrow.NewFileReader(p.pf, pqarrow.ArrowReadProperties{BatchSize: n}, allocator)
+	pr, err := arrowReader(p.pf, n)
 	if err == nil {
 		p.pr = pr
 	}
@@ -606,4 +670,27 @@ func (p *parquetFile) bounds(group, field int) (lo, hi int64, ok bool) {
 		return s.Min(), s.Max(), s.Min() <= s.Max()
 	}
 	return 0, 0, false
+}
+
+// brotliCodec is the library's codec, which does not decode a page of no bytes, as one of nulls has.
+type brotliCodec struct{ streamingCodec }
+
+type streamingCodec interface {
+	compress.ErrorCodec
+	compress.StreamingCodec
+}
+
+func init() {
+	codec, err := compress.GetCodec(compress.Codecs.Brotli)
+	if c, ok := codec.(streamingCodec); err == nil && ok {
+		compress.RegisterCodec(compress.Codecs.Brotli, brotliCodec{c})
+	}
+}
+
+// DecodeWithError decodes a page. One of no bytes gets memory for one, which a broken page fills.
+func (c brotliCodec) DecodeWithError(dst, src []byte) ([]byte, error) {
+	if len(dst) == 0 {
+		dst = make([]byte, 1)
+	}
+	return c.streamingCodec.DecodeWithError(dst, src)
 }
