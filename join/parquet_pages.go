@@ -195,12 +195,19 @@ func (d *chunkDecoder) page(levels, data []byte, n int, e parquet.Encoding) erro
 	case parquet.Encodings.PlainDict, parquet.Encodings.RLEDict:
 		d.out.n += n
 		return d.codes(data, n, there, valid)
-	case parquet.Encodings.Plain:
+	case parquet.Encodings.Plain, parquet.Encodings.DeltaBinaryPacked:
+		add := d.out.appendPage
+		if e == parquet.Encodings.DeltaBinaryPacked {
+			if d.out.width != 4 {
+				return errRare
+			}
+			add = d.out.appendDeltas
+		}
 		d.decode()
 		if d.out.fixed == nil && d.out.width > 0 {
 			d.out.fixed = grab[byte](d.room * d.out.width)[:0]
 		}
-		if err := d.out.appendPage(data, there, n-there); err != nil {
+		if err := add(data, there, n-there); err != nil {
 			return err
 		}
 		d.out.spread(from, valid)

@@ -197,11 +197,11 @@ func (r *Reader) parquet(f *os.File) error {
 	r.within = func(bytes int64) error { return p.batches(leaves, bytes) }
 	// Each column has a reader of its own, so that it is decoded on a goroutine of ours: on one of the library's
 	// nobody could catch a panic.
-	var columns []pqarrow.RecordReader
+	var columns []batchReader
 	read := int64(0)
 	r.next = func() (arrow.RecordBatch, error) {
 		for i := len(columns); i < len(leaves); i++ {
-			c, err := p.pr.GetRecordReader(context.Background(), leaves[i], nil)
+			c, err := p.batchReader(leaves[i])
 			if err != nil {
 				return nil, err
 			}
@@ -242,6 +242,17 @@ func (r *Reader) parquet(f *os.File) error {
 		return cmp.Or(pf.Close(), ignoreClosed(f.Close()))
 	}
 	return nil
+}
+
+// batchReader makes a reader of the field that has some leaves.
+func (p *parquetFile) batchReader(leaves []int) (batchReader, error) {
+	field := slices.IndexFunc(p.leaves, func(l []int) bool { return l[0] == leaves[0] })
+	for g := range p.groups() {
+		if p.deltas(g, field) {
+			return &batches32{p: p, field: field, rows: int(p.pr.Props.BatchSize)}, nil
+		}
+	}
+	return p.pr.GetRecordReader(context.Background(), leaves, nil)
 }
 
 // checkChunks checks that all columns lie in the file. The library opens those of a struct on goroutines of its own,
@@ -552,6 +563,14 @@ func (p *parquetFile) decode(group, field int, want *wanted, each func(v *vec, f
 
 // arrays reads any field of a row group as Arrow arrays, which the caller releases.
 func (p *parquetFile) arrays(group, field int) (arrays []arrow.Array, err error) {
+	if p.deltas(group, field) {
+		v, err := p.vec(group, field, nil)
+		if err != nil {
+			return nil, err
+		}
+		defer v.spare()
+		return []arrow.Array{arrowOf(v, p.schema.Field(field).Type)}, nil
+	}
 	p, group = p.in(group)
 	err = catch(broken, func() error {
 		r, err := p.pr.GetRecordReader(context.Background(), p.leaves[field], []int{group})

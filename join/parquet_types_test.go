@@ -1,16 +1,26 @@
 package join
 
 import (
+	"bufio"
+	"bytes"
+	"cmp"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/decimal128"
+	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/apache/arrow-go/v18/parquet"
 	"github.com/apache/arrow-go/v18/parquet/compress"
 	"github.com/apache/arrow-go/v18/parquet/file"
+	pqmeta "github.com/apache/arrow-go/v18/parquet/metadata"
 	"github.com/apache/arrow-go/v18/parquet/pqarrow"
 	"github.com/apache/arrow-go/v18/parquet/schema"
 )
@@ -163,5 +173,127 @@ func TestPagesOfNulls(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// TestFarDeltas reads numbers of 32 bits that are encoded as differences of more than 32 bits, as DuckDB writes them: of
+// each type that Parquet stores in 32 bits.
+func TestFarDeltas(t *testing.T) {
+	const far = 1<<31 - 1
+	numbers := []int64{far, -80, -81, -82, -far - 1, far, 0, 1, 2}
+	for i := range 300 {
+		numbers = append(numbers, int64(i%97)*1_000_003-50_000_000)
+	}
+	for _, typ := range []arrow.DataType{arrow.PrimitiveTypes.Int32, arrow.PrimitiveTypes.Uint32, arrow.PrimitiveTypes.Int16,
+		arrow.PrimitiveTypes.Uint8, arrow.FixedWidthTypes.Date32, arrow.FixedWidthTypes.Time32ms,
+		&arrow.Decimal128Type{Precision: 9, Scale: 2}} {
+		for _, nulls := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s nulls %t", typ, nulls), func(t *testing.T) {
+				b := array.NewBuilder(mem, typ)
+				var want []string
+				for i, v := range numbers {
+					if nulls && i%7 == 3 {
+						b.AppendNull()
+					} else {
+						appendNumber(b, v)
+					}
+				}
+				a := b.NewArray()
+				for i := range a.Len() {
+					want = append(want, fmt.Sprintf("| %d %s", i, value(t, a, i)))
+				}
+				path := filepath.Join(t.TempDir(), "in.parquet")
+				writeDeltas(t, path, typ, numbers, nulls)
+				bothWays(t, path, fmt.Sprintf("k int64, v %s, %s", typ, strings.Join(want, " ")))
+			})
+		}
+	}
+}
+
+// appendNumber appends what 32 bits of a number are as a value of a type.
+func appendNumber(b array.Builder, v int64) {
+	switch b := b.(type) {
+	case *array.Int32Builder:
+		b.Append(int32(v))
+	case *array.Uint32Builder:
+		b.Append(uint32(v))
+	case *array.Int16Builder:
+		b.Append(int16(v))
+	case *array.Uint8Builder:
+		b.Append(uint8(v))
+	case *array.Date32Builder:
+		b.Append(arrow.Date32(v))
+	case *array.Time32Builder:
+		b.Append(arrow.Time32(v))
+	case *array.Decimal128Builder:
+		b.Append(decimal128.FromI64(v))
+	}
+}
+
+// writeDeltas writes a Parquet file with column k, 0 to n-1, and column v, which Parquet stores in 32 bits. The
+// differences of v are numbers of 40 bits in one page, in blocks of 128 with four parts of 32.
+func writeDeltas(t *testing.T, path string, typ arrow.DataType, numbers []int64, nulls bool) {
+	t.Helper()
+	var there []int64
+	levels := binary.AppendUvarint(nil, uint64((len(numbers)+7)/8)<<1|1)
+	set := make([]byte, (len(numbers)+7)/8)
+	for i, v := range numbers {
+		if !nulls || i%7 != 3 {
+			there = append(there, v)
+			set[i/8] |= 1 << (i % 8)
+		}
+	}
+	levels = append(levels, set...)
+	page := append(binary.LittleEndian.AppendUint32(nil, uint32(len(levels))), levels...)
+	page = binary.AppendUvarint(binary.AppendUvarint(page, 128), 4)
+	page = binary.AppendVarint(binary.AppendUvarint(page, uint64(len(there))), there[0])
+	var deltas []int64
+	for i := range there[1:] {
+		deltas = append(deltas, there[i+1]-there[i])
+	}
+	for block := range slices.Chunk(deltas, 128) {
+		least := slices.Min(block)
+		page = append(binary.AppendVarint(page, least), 40, 40, 40, 40)
+		for i := range 128 {
+			d := uint64(0)
+			if i < len(block) {
+				d = uint64(block[i] - least)
+			}
+			page = append(page, byte(d), byte(d>>8), byte(d>>16), byte(d>>24), byte(d>>32))
+		}
+	}
+	var b bytes.Buffer
+	w := bufio.NewWriter(&b)
+	e, err := newParquetEncoder(w, arrow.NewSchema([]arrow.Field{{Name: "k", Type: arrow.PrimitiveTypes.Int64},
+		{Name: "v", Type: typ, Nullable: true}}, nil), parquetOptions{compression: compress.Codecs.Uncompressed})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &outGroup{rows: len(numbers), fields: make([]columnData, 2), chunks: make([][]*chunk, 2)}
+	keys := make([]byte, 8*len(numbers))
+	for i := range numbers {
+		binary.LittleEndian.PutUint64(keys[8*i:], uint64(i))
+	}
+	for c, p := range []struct {
+		data     []byte
+		encoding parquet.Encoding
+	}{{keys, parquet.Encodings.Plain}, {page, parquet.Encodings.DeltaBinaryPacked}} {
+		meta := pqmeta.NewColumnChunkMetaDataBuilder(parquet.NewWriterProperties(parquet.WithDictionaryDefault(false),
+			parquet.WithEncoding(p.encoding)), e.pq.Column(c))
+		out := &tell{&bytes.Buffer{}}
+		pages, err := file.NewPageWriter(out, compress.Codecs.Uncompressed, 0, meta, 0, 0, mem, false, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = pages.WriteDataPage(file.NewDataPageV1(memory.NewBufferBytes(p.data), int32(len(numbers)), p.encoding,
+			parquet.Encodings.RLE, parquet.Encodings.RLE, int32(len(p.data))))
+		n := out.Len()
+		if err := cmp.Or(err, pages.Close(false, false)); err != nil {
+			t.Fatal(err)
+		}
+		g.chunks[c] = []*chunk{{data: out.Bytes()[:n], meta: meta}}
+	}
+	if err := cmp.Or(e.place(g), e.append(g), e.finish(), w.Flush(), os.WriteFile(path, b.Bytes(), 0o666)); err != nil {
+		t.Fatal(err)
 	}
 }
