@@ -215,6 +215,16 @@ func csvCell(a arrow.Array, delimiter byte) func(b []byte, i int) []byte {
 			}
 			return b
 		}
+	case *array.Time32:
+		return clockCell(a.Values(), a.DataType().(*arrow.Time32Type).Unit)
+	case *array.Time64:
+		return clockCell(a.Values(), a.DataType().(*arrow.Time64Type).Unit)
+	case *array.Decimal32:
+		scale := a.DataType().(*arrow.Decimal32Type).Scale
+		return func(b []byte, i int) []byte { return appendDecimal(b, big.NewInt(int64(a.Value(i))), int(scale)) }
+	case *array.Decimal64:
+		scale := a.DataType().(*arrow.Decimal64Type).Scale
+		return func(b []byte, i int) []byte { return appendDecimal(b, big.NewInt(int64(a.Value(i))), int(scale)) }
 	case *array.Decimal128:
 		scale := a.DataType().(*arrow.Decimal128Type).Scale
 		return func(b []byte, i int) []byte {
@@ -246,6 +256,31 @@ func csvCell(a arrow.Array, delimiter byte) func(b []byte, i int) []byte {
 
 func intCell[T int8 | int16 | int32 | int64 | uint8 | uint16 | uint32](values []T) func(b []byte, i int) []byte {
 	return func(b []byte, i int) []byte { return strconv.AppendInt(b, int64(values[i]), 10) }
+}
+
+// clockCell makes a function that writes times of a day, with the decimals of the unit. The end of a day is 24:00:00.
+// Values that are no times of a day have other hours.
+func clockCell[T arrow.Time32 | arrow.Time64](values []T, unit arrow.TimeUnit) func(b []byte, i int) []byte {
+	per := uint64(1e9 / units[unit]) // of the unit in a second
+	return func(b []byte, i int) []byte {
+		v := uint64(values[i])
+		if values[i] < 0 {
+			b, v = append(b, '-'), -v
+		}
+		sec := v / per
+		if sec < 36000 {
+			b = append(b, '0')
+		}
+		b = strconv.AppendUint(b, sec/3600, 10)
+		b = append(b, ':', byte('0'+sec/600%6), byte('0'+sec/60%10), ':', byte('0'+sec/10%6), byte('0'+sec%10))
+		if per > 1 {
+			b = append(b, '.')
+		}
+		for digit := per / 10; digit > 0; digit /= 10 {
+			b = append(b, byte('0'+v/digit%10))
+		}
+		return b
+	}
 }
 
 // appendFloat writes a float as briefly as it comes back from, and so that no one takes it for an integer.

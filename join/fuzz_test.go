@@ -165,6 +165,9 @@ func reference(text string, typ arrow.DataType) string {
 			return fmt.Sprint(at.Unix() / 86400)
 		}
 	case *arrow.Time64Type:
+		if rest, ends := strings.CutPrefix(text, "24"); ends && reference("00"+rest, typ) == "0" {
+			return fmt.Sprint(24 * time.Hour.Microseconds())
+		}
 		if at, ok := moment("15:04:05"); ok && at.Nanosecond()%1000 == 0 && strictTime(text, "") {
 			return fmt.Sprint(at.Sub(time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC)).Microseconds())
 		}

@@ -347,14 +347,14 @@ func jsonCell(a arrow.Array) func(b []byte, i int) ([]byte, error) {
 	switch a := a.(type) {
 	case *array.Int8, *array.Int16, *array.Int32, *array.Int64, *array.Uint8, *array.Uint16, *array.Uint32,
 		*array.Uint64, *array.Boolean,
-		*array.Decimal128, *array.Decimal256:
+		*array.Decimal32, *array.Decimal64, *array.Decimal128, *array.Decimal256:
 		text := csvCell(a, ',')
 		return func(b []byte, i int) ([]byte, error) { return text(b, i), nil }
 	case *array.Float32:
 		return func(b []byte, i int) ([]byte, error) { return jsonFloat(b, float64(a.Value(i)), 32), nil }
 	case *array.Float64:
 		return func(b []byte, i int) ([]byte, error) { return jsonFloat(b, a.Value(i), 64), nil }
-	case *array.Date32, *array.Date64, *array.Timestamp:
+	case *array.Date32, *array.Date64, *array.Time32, *array.Time64, *array.Timestamp:
 		text := csvCell(a, ',')
 		return func(b []byte, i int) ([]byte, error) { return append(text(append(b, '"'), i), '"'), nil }
 	case *array.String:

@@ -447,8 +447,12 @@ func parseDecimal(f []byte, typ *arrow.Decimal128Type) (n decimal128.Num, ok boo
 	return n, true
 }
 
-// parseTime reads 15:04:05, with up to six decimals.
+// parseTime reads 15:04:05, with up to six decimals, and 24:00:00, the end of a day.
 func parseTime(f []byte) (arrow.Time64, bool) {
+	if bytes.HasPrefix(f, []byte("24:")) {
+		t, ok := parseTime(append([]byte("00"), f[2:]...))
+		return 86400e6, ok && t == 0
+	}
 	s, ok := parseStamp(append([]byte("1970-01-01 "), f...))
 	return arrow.Time64(s.sec*1e6 + s.nano/1e3), ok && s.class == csvStamp
 }
