@@ -210,11 +210,13 @@ func (r *Reader) parquet(f *os.File) error {
 		arrays := make([]arrow.Array, len(columns))
 		rows := int64(0)
 		errs := each(len(columns), func(i int) error {
-			if columns[i].Next() {
-				arrays[i] = columns[i].RecordBatch().Column(0)
-				arrays[i].Retain()
-			}
-			return columns[i].Err()
+			return catch(broken, func() error {
+				if columns[i].Next() {
+					arrays[i] = columns[i].RecordBatch().Column(0)
+					arrays[i].Retain()
+				}
+				return columns[i].Err()
+			})
 		})
 		for i, err := range errs {
 			if err != nil {
@@ -246,13 +248,18 @@ func (r *Reader) parquet(f *os.File) error {
 
 // batchReader makes a reader of the field that has some leaves.
 func (p *parquetFile) batchReader(leaves []int) (batchReader, error) {
-	field := slices.IndexFunc(p.leaves, func(l []int) bool { return l[0] == leaves[0] })
+	field := p.fieldOf(leaves[0])
 	for g := range p.groups() {
 		if p.deltas(g, field) {
 			return &batches32{p: p, field: field, rows: int(p.pr.Props.BatchSize)}, nil
 		}
 	}
 	return p.pr.GetRecordReader(context.Background(), leaves, nil)
+}
+
+// fieldOf returns the field that has a leaf.
+func (p *parquetFile) fieldOf(leaf int) int {
+	return slices.IndexFunc(p.leaves, func(l []int) bool { return slices.Contains(l, leaf) })
 }
 
 // checkChunks checks that all columns lie in the file. The library opens those of a struct on goroutines of its own,
@@ -374,7 +381,7 @@ func (p *parquetFile) batches(fields [][]int, bytes int64) error {
 			for _, leaf := range leaves {
 				longest, err := p.longest(g, leaf)
 				if err != nil {
-					return err
+					return p.wrong(p.fieldOf(leaf), err)
 				}
 				row += max(8, longest*p.valuesOf(g, leaf)/rows, p.bytesOf(g, leaf)/rows)
 			}
@@ -398,7 +405,7 @@ func (p *parquetFile) mostDecoded(group, field int) (n int64, err error) {
 	for _, leaf := range in.leaves[field] {
 		longest, err := in.longest(at, leaf)
 		if err != nil {
-			return 0, err
+			return 0, in.wrong(field, err)
 		}
 		n += max(in.bytesOf(at, leaf), max(longest, int64(in.widthOf(field)))*in.valuesOf(at, leaf))
 	}
@@ -494,12 +501,13 @@ func (p *parquetFile) bytesOf(group, leaf int) int64 {
 	return c.TotalUncompressedSize()
 }
 
-// wrong says where in the file something was wrong.
+// wrong returns an error of reading a field as one of the input, with the file and the field.
 func (p *parquetFile) wrong(field int, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%s: %w", p.path, oneLine(fmt.Errorf("column %q: %w", p.schema.Field(field).Name, err)))
+	return &InputError{fmt.Errorf("%s: %w", p.path,
+		oneLine(fmt.Errorf("column %q: %w", p.schema.Field(field).Name, err)))}
 }
 
 // vec reads a flat field of a row group, or those pages of it that are wanted; the rows of others are nulls then.
