@@ -27,7 +27,8 @@ import (
 // If the path below a folder, or what a pattern matched, has parts key=value, these become columns, behind the file's
 // own. Such a column is int64 or date32 if all of its values are, and otherwise string; the values
 // __HIVE_DEFAULT_PARTITION__, and NULL in letters of any case, are nulls. All files must have the same columns, in any
-// order. A column of text files has the type that holds the values of all files.
+// order. A column of text files has the type that holds the values of all files. A column whose files hold texts, or
+// binary values, in different types is large_utf8 or large_binary.
 func OpenAll(format Format, names ...string) (*Reader, error) {
 	files, err := expandAll(format, names)
 	if err != nil {
@@ -237,6 +238,7 @@ func keysOf(path string) (keys []pathKey) {
 type several struct {
 	readers []*Reader
 	at      int
+	mixed   bool // a column has texts, or binary values, of several types
 }
 
 func (s *several) close() (err error) {
@@ -253,7 +255,7 @@ func (s *several) within(bytes int64) error {
 			continue
 		}
 		if err := r.within(bytes); err != nil {
-			return fmt.Errorf("%s: %w", r.path, err)
+			return err
 		}
 	}
 	return nil
@@ -302,8 +304,11 @@ func (s *several) reader(files []inputFile, types Types) (*Reader, error) {
 	for i := range fields {
 		for _, r := range s.readers {
 			if i < first.schema.NumFields() {
-				fields[i].Nullable = fields[i].Nullable ||
-					r.schema.Field(places[slices.Index(s.readers, r)][i]).Nullable
+				f := r.schema.Field(places[slices.Index(s.readers, r)][i])
+				fields[i].Nullable = fields[i].Nullable || f.Nullable
+				if !slices.Contains(at, i) && !arrow.TypeEqual(fields[i].Type, f.Type) {
+					fields[i].Type, s.mixed = longForm(f.Type), true
+				}
 			}
 		}
 		fields[i].Metadata = arrow.Metadata{}
@@ -379,17 +384,58 @@ func (s *several) next(all, schema *arrow.Schema, wanted, at []int, values [][]s
 				continue
 			}
 			columns[i] = rec.Column(rec.Schema().FieldIndices(all.Field(c).Name)[0])
-			columns[i].Retain()
+			if t := all.Field(c).Type; arrow.TypeEqual(columns[i].DataType(), t) {
+				columns[i].Retain()
+			} else {
+				columns[i] = inLongForm(columns[i], t)
+			}
 		}
 		return array.NewRecordBatch(schema, columns, rec.NumRows()), nil
 	}
 	return nil, io.EOF
 }
 
-// parquets are the readers' Parquet files, nil unless all are.
+// longForm returns the type that has room for all texts, or all binary values, of a column whose files have them in
+// different types. It returns nil for other types.
+func longForm(t arrow.DataType) arrow.DataType {
+	switch t := t.(type) {
+	case *arrow.StringType, *arrow.LargeStringType, *arrow.StringViewType:
+		return arrow.BinaryTypes.LargeString
+	case *arrow.BinaryType, *arrow.LargeBinaryType, *arrow.BinaryViewType:
+		return arrow.BinaryTypes.LargeBinary
+	case *arrow.DictionaryType:
+		return longForm(t.ValueType)
+	}
+	return nil
+}
+
+// inLongForm returns a column as one of a type that longForm returned.
+func inLongForm(a arrow.Array, t arrow.DataType) arrow.Array {
+	b := array.NewBuilder(allocator, t)
+	defer b.Release()
+	values, at := a, func(i int) int { return i }
+	if d, is := a.(*array.Dictionary); is {
+		values, at = d.Dictionary(), d.GetValueIndex
+	}
+	for i := range a.Len() {
+		if a.IsNull(i) || values.IsNull(at(i)) {
+			b.AppendNull()
+			continue
+		}
+		switch v := values.(type) {
+		case interface{ Value(int) string }:
+			b.(*array.LargeStringBuilder).Append(v.Value(at(i)))
+		case interface{ Value(int) []byte }:
+			b.(*array.BinaryBuilder).Append(v.Value(at(i)))
+		}
+	}
+	return b.NewArray()
+}
+
+// parquets returns the readers' Parquet files, and nil if some are none or if a column needs another type.
 func (s *several) parquets() (files []*parquetFile) {
 	for _, r := range s.readers {
-		if r.pq == nil {
+		if r.pq == nil || s.mixed {
 			return nil
 		}
 		files = append(files, r.pq)
@@ -444,7 +490,9 @@ func placesIn(first, r *Reader) ([]int, error) {
 			return nil, fmt.Errorf("%s: %d columns %q: of several files each must have a name of its own", r.path,
 				len(own), f.Name)
 		}
-		if t := r.schema.Field(own[0]).Type; !arrow.TypeEqual(t, f.Type) {
+		t := r.schema.Field(own[0]).Type
+		long := longForm(t)
+		if !arrow.TypeEqual(t, f.Type) && (long == nil || !arrow.TypeEqual(long, longForm(f.Type))) {
 			return nil, fmt.Errorf("%s: column %q is %s, and %s in %s: files of one side must have the same types",
 				r.path, f.Name, t, f.Type, first.path)
 		}
