@@ -45,8 +45,9 @@ func (e *ranError) Error() string { return e.err.Error() }
 func (e *ranError) Unwrap() error { return e.err }
 
 // ranErrors marks the errors of all commands below one. None takes an empty argument for a name, as a variable of the
-// shell that is not set makes it; those of launch are another program's.
+// shell that is not set makes it; those of launch are another program's. None takes two values for one flag.
 func ranErrors(cmd *cobra.Command) {
+	cmd.LocalNonPersistentFlags().VisitAll(oneValue)
 	if run := cmd.RunE; run != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
 			if i := slices.Index(args, ""); i >= 0 && cmd.Name() != "launch" {

@@ -109,3 +109,31 @@ func (noJSON) Set(text string) error {
 	}
 	return fmt.Errorf("this command prints no figures: leave it out")
 }
+
+// oneValue makes a second value of a flag an error, unless the flag is a list: the last would replace the first, and
+// nobody would see it. Flags of all commands, such as --device, are not visited: scripts name one for every command.
+func oneValue(f *pflag.Flag) {
+	switch f.Value.(type) {
+	case pflag.SliceValue, *tableFlag:
+	default:
+		f.Value = &single{Value: f.Value}
+		if f.DefValue == "0s" { // the help leaves out 0 only, now that the type is hidden
+			f.DefValue = "0"
+		}
+	}
+}
+
+// single is a flag's value that is set once, or several times to the same text.
+type single struct {
+	pflag.Value
+	set  bool
+	text string
+}
+
+func (s *single) Set(text string) error {
+	if s.set && s.text != text {
+		return fmt.Errorf("it has the value %q already: want one", s.text)
+	}
+	s.set, s.text = true, text
+	return s.Value.Set(text)
+}

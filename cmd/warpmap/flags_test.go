@@ -113,3 +113,36 @@ func TestThreads(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestFlagsGivenTwice gives flags that are no lists two values: no command takes the last one silently.
+func TestFlagsGivenTwice(t *testing.T) {
+	dir := t.TempDir()
+	in := filepath.Join(dir, "in.csv")
+	if err := os.WriteFile(in, []byte("a,b\n1,2\n1,3\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"distinct", in, "-c", "a", "-c", "b"}, {"top", in, "--column", "a", "-c", "b"},
+		{"join", in, in, "--on", "a", "--how", "semi", "--how", "anti"}, {"join", in, in, "--on", "a", "--limit", "1", "--limit=2"},
+		{"join", in, in, "--on", "a", "--memory", "1GB", "--memory", "2GB"},
+	} {
+		out, _, err := run(t, args...)
+		flag := args[len(args)-2]
+		if err == nil || exitCode(err) != exitUsage || !strings.Contains(err.Error(), "already: want one") || out != "" {
+			t.Errorf("%s: %q %v, want an error of %s", args, out, err, flag)
+		}
+	}
+	if got := must(t, "distinct", in, "-c", "b", "--column", "b", "--quiet", "-q"); got != "2\n" {
+		t.Errorf("the same value twice: %s", got)
+	}
+	must(t, "join", in, in, "--on", "a", "--on", "b", "--select", "a", "--select", "b")
+	everyCommand(root(), func(cmd *cobra.Command) {
+		cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+			_, list := f.Value.(pflag.SliceValue)
+			_, one := f.Value.(*single)
+			if _, table := f.Value.(*tableFlag); !list && !table && !one && f.Name != "help" {
+				t.Errorf("%s --%s takes two values", cmd.CommandPath(), f.Name)
+			}
+		})
+	})
+}
