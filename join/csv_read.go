@@ -95,8 +95,8 @@ func openCSV(src textSource, as dialect, types Types, key func(name string) bool
 	}
 }
 
-// header reads the column names, and gives what it read: what is behind them begins at f.body. What is live has that
-// back.
+// header reads the column names and returns the bytes that it read. The rows begin at f.body. A live input gets them
+// back. Without a header line the columns have numbers.
 func (f *csvFile) header(in io.Reader) (seen []byte, err error) {
 	var b []byte
 	for whole := false; !whole; {
@@ -119,6 +119,9 @@ func (f *csvFile) header(in io.Reader) (seen []byte, err error) {
 		}
 	}
 	if len(b) == 0 {
+		if f.as.headless {
+			return nil, errors.New("no rows, and so no columns: the file is empty")
+		}
 		return nil, errors.New("no header line: the file is empty")
 	}
 	t := &csvTokens{}
@@ -133,7 +136,13 @@ func (f *csvFile) header(in io.Reader) (seen []byte, err error) {
 		} else if !f.anyBytes && !utf8.Valid(name) {
 			return nil, fmt.Errorf("line 1: the name of column %d is not UTF-8: convert the file, with iconv say", i+1)
 		}
+		if f.as.headless {
+			name = strconv.AppendInt(nil, int64(i+1), 10)
+		}
 		f.names = append(f.names, string(name))
+	}
+	if f.as.headless {
+		end = 0
 	}
 	f.body = int64(len(seen) - len(b) + end)
 	f.lines = countLines(b[:end])

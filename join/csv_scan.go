@@ -14,6 +14,7 @@ type dialect struct {
 	delimiter byte
 	quote     byte     // 0 where no field is in quotes
 	nulls     []string // fields that are nulls, beside the empty one, where they have no quotes
+	headless  bool     // the first record is a row
 }
 
 // words are eight delimiters, and eight quotes, or delimiters again where there are none.

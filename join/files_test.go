@@ -326,7 +326,7 @@ func TestInferCSV(t *testing.T) {
 		{"", "null"},
 	}
 	for _, c := range cases {
-		f, err := openCSV(bytesSource([]byte("h,x\n"+strings.ReplaceAll(c.fields, " ", ",y\n")+",y\n")), dialect{',', '"', nil}, nil, nil, false)
+		f, err := openCSV(bytesSource([]byte("h,x\n"+strings.ReplaceAll(c.fields, " ", ",y\n")+",y\n")), dialect{delimiter: ',', quote: '"'}, nil, nil, false)
 		if err != nil {
 			t.Fatal(c.fields, err)
 		}
@@ -358,7 +358,7 @@ func TestScanCSV(t *testing.T) {
 				if one {
 					src = func() (io.ReadCloser, error) { return io.NopCloser(oneByte{strings.NewReader(c.in)}), nil }
 				}
-				f, err := openCSV(src, dialect{',', '"', nil}, nil, nil, false)
+				f, err := openCSV(src, dialect{delimiter: ',', quote: '"'}, nil, nil, false)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -445,7 +445,7 @@ func FuzzCSV(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	all := func(t *testing.T, in []byte) (*arrow.Schema, [][]string, []byte) {
-		f, err := openCSV(bytesSource(in), dialect{',', '"', nil}, nil, nil, false)
+		f, err := openCSV(bytesSource(in), dialect{delimiter: ',', quote: '"'}, nil, nil, false)
 		if err != nil {
 			return nil, nil, nil
 		}

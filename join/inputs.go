@@ -327,6 +327,9 @@ func (r *Reader) openText(f *os.File, format Format, text TextOptions) error {
 	if err != nil {
 		return err
 	}
+	if r.text.csv != nil {
+		text.warn(r.path, r.text.csv)
+	}
 	r.size = size.Load()
 	for i := range r.text.columns {
 		r.text.columns[i].made.path = r.path

@@ -103,6 +103,7 @@ func (r *Reader) openStream(f *os.File, format Format, o Options, build *Reader)
 		live.stop()
 		return err
 	}
+	o.Text.warn(r.path, c)
 	r.liveText(c, o, build)
 	return nil
 }

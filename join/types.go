@@ -33,6 +33,11 @@ type TextOptions struct {
 	// Quote stands around fields of CSV and TSV; 0 is a double quote. NoQuotes takes every quote for a letter.
 	Quote    byte
 	NoQuotes bool
+	// NoHeader says that the first lines of CSV and TSV are rows. The columns then are named 1, 2, 3 and so on.
+	NoHeader bool
+	// Warn, if it is set, is called with a text if the names in a header are numbers, which a first row often has. It
+	// may be called again for the same file.
+	Warn func(text string)
 
 	key   func(name string) bool // where set, the types of other columns of CSV are of no use
 	alone bool                   // where key is set, no other columns are read
@@ -42,7 +47,7 @@ type TextOptions struct {
 
 // dialect is how the fields of a format stand in a file.
 func (o TextOptions) dialect(f Format) dialect {
-	d := dialect{delimiter: ',', quote: '"', nulls: o.Nulls}
+	d := dialect{delimiter: ',', quote: '"', nulls: o.Nulls, headless: o.NoHeader}
 	switch {
 	case f == TSV:
 		d.delimiter = '\t'
@@ -259,8 +264,8 @@ func (o TextOptions) checkUse(readers ...*Reader) error {
 	switch {
 	case o.Delimiter != 0 && !has(CSV):
 		return &OptionError{"a delimiter, and no input is CSV"}
-	case (o.Quote != 0 || o.NoQuotes || o.Nulls != nil) && !has(CSV) && !has(TSV):
-		return &OptionError{"a quote or words that are nulls, and no input is CSV or TSV"}
+	case (o.Quote != 0 || o.NoQuotes || o.Nulls != nil || o.NoHeader) && !has(CSV) && !has(TSV):
+		return &OptionError{"a quote, words that are nulls or text without a header, and no input is CSV or TSV"}
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.Types)) {
 		found, fixed := false, (*Reader)(nil)
@@ -284,6 +289,19 @@ func (o TextOptions) checkUse(readers ...*Reader) error {
 		}
 	}
 	return nil
+}
+
+// warn calls Warn if names in the header of a file are numbers.
+func (o TextOptions) warn(path string, f *csvFile) {
+	const number = csvNegative | csvInt | csvUint | csvWide | csvFloat
+	i := slices.IndexFunc(f.names, func(name string) bool {
+		class := classify([]byte(name))
+		return class != 0 && class&^number == 0
+	})
+	if i >= 0 && o.Warn != nil && !o.NoHeader {
+		o.Warn(fmt.Sprintf("%s: the name of column %d is the number %s: if the first line is no header, say so "+
+			"(--no-header)", path, i+1, f.names[i]))
+	}
 }
 
 // otherDelimiter adds to the error of a column that is not there that a header of one column has what may stand between

@@ -137,3 +137,24 @@ func TestTop(t *testing.T) {
 		}
 	}
 }
+
+// TestTextWithoutHeader counts the values of a column of text whose first line is a row. Taken for a header, it has a
+// warning, once and also with --quiet.
+func TestTextWithoutHeader(t *testing.T) {
+	in := filepath.Join(t.TempDir(), "r.tsv")
+	if err := os.WriteFile(in, []byte("chr1\t100\t200\nchr1\t150\t250\nchr2\t5\t9\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"top", in, "--no-header", "-c", "1"}, {"top", in, "-c", "chr1", "-q"}} {
+		out, errs, err := run(t, args...)
+		headless := args[2] == "--no-header"
+		want := map[bool]string{true: "1,count\nchr1,2\nchr2,1\n", false: "chr1,count\nchr1,1\nchr2,1\n"}[headless]
+		if err != nil || out != want || strings.Count(errs, "warning: ") != map[bool]int{false: 1}[headless] ||
+			!headless && !strings.Contains(errs, "column 2 is the number 100") {
+			t.Errorf("%s: %q %q %v, want %q", args, out, errs, err, want)
+		}
+	}
+	if out, errs, err := run(t, "join", in, in, "--on", "1", "--no-header", "--count"); err != nil || out != "5\n" {
+		t.Errorf("join: %q %q %v", out, errs, err)
+	}
+}

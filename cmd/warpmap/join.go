@@ -58,6 +58,7 @@ and one of several inputs.
 Formats go by file name: ` + strings.Join(join.Suffixes(), ", ") + `, for text with .gz or .zst behind it; --format, or
 one for each, says it where names do not. Compressed text is known by its content. CSV has commas
 and double quotes, unless --delimiter and --quote say otherwise, and empty fields are NULL, as are the words of --null.
+Its first line has the names of the columns; with --no-header it is a row, and the columns are 1, 2, 3 and so on.
 The columns of text get types that hold all of their values; --types gives some of both sides another type, such as text
 to keys that one side takes for integers. --out - is CSV on standard output. An
 output file appears under its name when it is whole. A name with a slash behind it, or --rows-per-file, makes a folder,

@@ -15,6 +15,7 @@ import (
 type textFlags struct {
 	types, nulls     []string
 	delimiter, quote string
+	noHeader         bool
 }
 
 func (t *textFlags) flags(f *pflag.FlagSet) {
@@ -22,9 +23,11 @@ func (t *textFlags) flags(f *pflag.FlagSet) {
 		`\ before , = \ in a name; types as in SQL: `+strings.Join(join.TypeNames(), ", ")+
 		"(P,S); other columns get a type that holds all values")
 	f.StringArrayVar(&t.nulls, "null", nil, "words of CSV and TSV that mean NULL beside the empty field, where they "+
-		`have no quotes, separated by commas, such as NA,NULL`)
+		`have no quotes, separated by commas, such as NA,NULL; \ before , \ in a word`)
 	f.StringVar(&t.delimiter, "delimiter", "", `character between the fields of CSV inputs, such as ';' or '\t'; left `+
 		"out, a comma")
+	f.BoolVar(&t.noHeader, "no-header", false, "the first lines of CSV and TSV inputs are rows; the columns are "+
+		"named 1, 2, 3 …")
 	f.StringVar(&t.quote, "quote", "", "character around fields of CSV and TSV inputs; '' for none; left out, \"")
 }
 
@@ -60,6 +63,15 @@ func (t *textFlags) options(cmd *cobra.Command) (o join.TextOptions, err error) 
 	if o.NoQuotes = cmd.Flags().Changed("quote") && t.quote == ""; t.quote != "" {
 		if o.Quote, err = oneByte(t.quote); err != nil {
 			return o, fmt.Errorf("--quote: %w", err)
+		}
+	}
+	o.NoHeader = t.noHeader
+	warned := false
+	to := cmd.ErrOrStderr() // which --quiet takes away later
+	o.Warn = func(text string) {
+		if !warned { // once, of all files and readings
+			warned = true
+			fmt.Fprintln(to, "warning:", text)
 		}
 	}
 	return o, nil
