@@ -48,7 +48,8 @@ or - for standard input.
 DIR has a taxonomy in NCBI's format: nodes.dmp, names.dmp, merged.dmp. Of which taxon a sequence is tell, in this order:
 taxid|N in its header; assembly_summary*.txt, by the file's name; *.accession2taxid, by the sequence's accession. These
 lists, packed or not, are found in DIR and beside the genomes; those in DIR have the word. What none tells hangs on the
-root, and a warning says what and how much; if that is all, it is an error.
+root, and a warning says what and how much; if that is all, it is an error. The files of a folder are all that have
+sequences: the summary lists the first, and a warning names those that seem to have reads.
 
 With --devices several devices sketch the genomes. What a GPU has no room for goes to the host's memory.
 
@@ -162,7 +163,39 @@ func (b *buildFlags) run(cmd *cobra.Command, args []string) error {
 	}
 	bar.clear()
 	tellUnknown(warnings, builder, counts.Records)
-	return classifyStats(cmd, cmd.ErrOrStderr(), builder.Options(), s, time.Since(begin))
+	warnReads(warnings, builder.Inputs(), builder.Options().Window)
+	return classifyStats(cmd, cmd.ErrOrStderr(), builder.Options(), s, builder.Inputs(), time.Since(begin))
+}
+
+// warnReads prints a warning if some files seem to have reads: by their names, or because they have many sequences that
+// are mostly shorter than three windows.
+func warnReads(w io.Writer, inputs []classify.Input, window int) {
+	const many = 1000
+	var reads []classify.Input
+	for _, in := range inputs {
+		name, _ := files.CutPacking(in.Name)
+		ext := filepath.Ext(name)
+		if ext == ".fq" || ext == ".fastq" || in.Sequences >= many && in.Letters < 3*int64(window)*in.Sequences {
+			reads = append(reads, in)
+		}
+	}
+	if len(reads) > 0 {
+		fmt.Fprintf(w, "warning: these files seem to have reads, and count as references: %s: if so, name the genomes "+
+			"only\n", inputNames(reads))
+	}
+}
+
+// inputNames lists the first files with their numbers of sequences, and the number of the others.
+func inputNames(inputs []classify.Input) string {
+	const most = 3
+	var names []string
+	for _, in := range inputs[:min(len(inputs), most)] {
+		names = append(names, fmt.Sprintf("%s (%s)", in.Name, humanize.Comma(in.Sequences)))
+	}
+	if more := len(inputs) - most; more > 0 {
+		names = append(names, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(names, ", ")
 }
 
 // tellUnknown tells of sequences of which nobody knows what they are of.
@@ -227,18 +260,21 @@ func classifyInfoCommand() *cobra.Command {
 			if err := db.Check(); err != nil {
 				return err
 			}
-			return classifyStats(cmd, cmd.OutOrStdout(), db.Options, db.Stats(), 0)
+			return classifyStats(cmd, cmd.OutOrStdout(), db.Options, db.Stats(), nil, 0)
 		},
 	}
 }
 
-func classifyStats(cmd *cobra.Command, w io.Writer, o classify.Options, s classify.Stats, took time.Duration) error {
+// classifyStats prints what is in a database, and the files that a build has read.
+func classifyStats(cmd *cobra.Command, w io.Writer, o classify.Options, s classify.Stats, inputs []classify.Input,
+	took time.Duration) error {
 	if jsonFlag(cmd) {
 		return printJSON(cmd.OutOrStdout(), struct {
 			classify.Options
 			classify.Stats
-			Seconds float64 `json:"seconds,omitempty"`
-		}{o, s, took.Seconds()})
+			Inputs  []classify.Input `json:"inputs,omitempty"`
+			Seconds float64          `json:"seconds,omitempty"`
+		}{o, s, inputs, took.Seconds()})
 	}
 	var text bytes.Buffer // go-pretty does not tell what cannot be written
 	t := table.NewWriter()
@@ -246,6 +282,9 @@ func classifyStats(cmd *cobra.Command, w io.Writer, o classify.Options, s classi
 	t.SetStyle(table.StyleLight)
 	t.AppendRow(table.Row{"sketches", fmt.Sprintf("%d of %d-mers in windows of %d letters, one every %d", o.Sketch, o.K,
 		o.Window, o.Stride)})
+	if inputs != nil {
+		t.AppendRow(table.Row{"files", fmt.Sprintf("%d: %s", len(inputs), inputNames(inputs))})
+	}
 	t.AppendRow(table.Row{"sequences", humanize.Comma(int64(s.Targets))})
 	t.AppendRow(table.Row{"letters", humanize.Comma(s.Letters)})
 	t.AppendRow(table.Row{"windows", humanize.Comma(s.Windows)})

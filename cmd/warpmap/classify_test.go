@@ -276,3 +276,38 @@ func TestGenomeMistakes(t *testing.T) {
 		t.Errorf("mates of a pattern: %q, want %q", got, both)
 	}
 }
+
+// TestReadsAmongGenomes builds from a folder in which files of reads lie: the summary lists the files, and a warning names
+// those with reads, also with --quiet.
+func TestReadsAmongGenomes(t *testing.T) {
+	dir := genomes(t)
+	in := func(name string) string { return filepath.Join(dir, name) }
+	var reads strings.Builder
+	for i := range 1200 {
+		fmt.Fprintf(&reads, ">r%d taxid|6\n%s\n", i, strings.Repeat("ACGTTGCA", 20))
+	}
+	for name, text := range map[string]string{"sample.fna": reads.String(), "few.fastq": "@r taxid|6\nACGTACGT\n+\nIIIIIIII\n"} {
+		if err := os.WriteFile(in("refs/"+name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, errs, err := run(t, "classify", "build", in("a.db"), in("refs"), "--taxonomy", in("tax"))
+	want := fmt.Sprintf("warning: these files seem to have reads, and count as references: %s (1), %s (1,200): ", in("refs/few.fastq"), in("refs/sample.fna"))
+	if err != nil || !strings.Contains(errs, want) || !strings.Contains(errs, "4: "+in("refs/6.fa")+" (1), ") || !strings.Contains(errs, "1 more") {
+		t.Errorf("%v %s, want %s and the files", err, errs, want)
+	}
+	if _, errs, err = run(t, "classify", "build", in("a.db"), in("refs"), "--taxonomy", in("tax"), "--force", "-q"); err != nil || !strings.Contains(errs, want) {
+		t.Errorf("%v %s, want %s with --quiet", err, errs, want)
+	}
+	var got struct {
+		Inputs []struct {
+			Name               string
+			Sequences, Letters int64
+		}
+	}
+	out, errs, err := run(t, "classify", "build", in("b.db"), in("refs/[67].fa"), "--taxonomy", in("tax"), "--json")
+	if err := errors.Join(err, json.Unmarshal([]byte(out), &got)); err != nil || len(got.Inputs) != 2 || got.Inputs[1].Sequences != 1 ||
+		got.Inputs[1].Letters != 3000 || strings.Contains(errs, "warning") {
+		t.Errorf("%+v %s %v", got, errs, err)
+	}
+}

@@ -35,6 +35,13 @@ type pair struct {
 	location uint64
 }
 
+// Input is a file that a Builder has read, and what it held.
+type Input struct {
+	Name      string `json:"name"`
+	Sequences int64  `json:"sequences"`
+	Letters   int64  `json:"letters"`
+}
+
 // Builder makes a database of references, on one device or several. Each device takes one block of text after the
 // other. A Builder is for one goroutine.
 type Builder struct {
@@ -50,6 +57,7 @@ type Builder struct {
 	assigner *assigner
 	targets  []target
 	letters  int64
+	inputs   []Input
 	read     int      // references of Add
 	unsure   []unsure // of those that this Add has read
 	unknown  []string // names of the first of them without a taxon
@@ -300,13 +308,22 @@ func (b *Builder) Add(ctx context.Context, inputs []string, o genome.Options) (c
 	return counts, err
 }
 
+// Inputs returns the files that Add has read, in their order.
+func (b *Builder) Inputs() []Input { return slices.Clone(b.inputs) }
+
 // cut makes the targets and windows of a block.
 func (b *Builder) cut(block *genome.Block) (*references, error) {
 	if len(b.targets)+len(block.Records) > mostTargets {
 		return nil, fmt.Errorf("more than %d sequences: make two databases", mostTargets)
 	}
+	if n := len(b.inputs); n == 0 || b.inputs[n-1].Name != block.Input {
+		b.inputs = append(b.inputs, Input{Name: block.Input})
+	}
+	input := &b.inputs[len(b.inputs)-1]
+	input.Sequences += int64(len(block.Records))
 	r := &references{block: block}
 	for _, x := range block.Records {
+		input.Letters += int64(x.End - x.Start)
 		first := len(r.windows)
 		r.windows = b.o.windowsOf(r.windows, x, 0)
 		number := uint64(len(b.targets)) << 32
