@@ -85,7 +85,8 @@ func LoadFilter[K any](ctx context.Context, r io.Reader, d *device.Device, name 
 
 // LoadCache makes a cache from what snapshot.Cache(c).Save wrote: see LoadMap. o says how large it is, by Capacity or
 // Bytes. Its Policy is not used: the cache has that of the file, if the file says it. If pairs of the file end, the cache
-// has Lives. Errors: also those of Cache.Restore.
+// has Lives. Without a Seed in o, the cache has the seed of the file, so that a cache of the same size holds all pairs of
+// a full one. With another size or seed, pairs whose buckets are full do not go in. Errors: also those of Cache.Restore.
 func LoadCache[K, V any](ctx context.Context, r io.Reader, d *device.Device, o cache.Options) (*cache.Cache[K, V], error) {
 	return loaded(ctx, r, func(c *cache.Cache[K, V]) *snapshot.Table { return snapshot.Cache(c) },
 		func(h *snapshot.Header) (*cache.Cache[K, V], error) {

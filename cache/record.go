@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,9 @@ type Saved struct {
 	// Lives says that pairs may end, and Time when they had left what the records say.
 	Lives bool      `json:"lives,omitempty"`
 	Time  time.Time `json:"time,omitzero"`
+	// Seed is Options.Seed of the cache. A cache of the same size with the same seed has room for all pairs, because its
+	// buckets are the same. It is 0 in files that are older than this.
+	Seed uint64 `json:"seed,omitempty"`
 
 	tick uint64 // Time, by the cache's own clock
 }
@@ -36,7 +40,7 @@ type Saved struct {
 func (h *handle) Saved() Saved {
 	c := h.made()
 	tick := c.time()
-	return Saved{Policy: c.policyName(), Lives: c.cfg.expires, Time: c.now(), tick: tick}
+	return Saved{Policy: c.policyName(), Lives: c.cfg.expires, Time: c.now(), Seed: c.opts.Seed, tick: tick}
 }
 
 // policyName is what a file says of the policy.
@@ -49,11 +53,11 @@ func (o *Options) policyName() string {
 	return o.Policy.String()
 }
 
-// For gives the options as a cache needs them that is to have the records of another: with its policy, and with Lives if
-// its pairs end. A Score is never taken from a file, since it is code: it must be that of the options already. Errors:
+// For returns the options for a cache that is to have the records of another: with its policy, with Lives if its pairs
+// end, and with its seed if the options have none. A Score is never taken from a file, since it is code: it must be that of the options already. Errors:
 // another Score; a policy that there is not.
 func (o Options) For(saved Saved) (Options, error) {
-	o.Lives = o.Lives || saved.Lives
+	o.Lives, o.Seed = o.Lives || saved.Lives, cmp.Or(o.Seed, saved.Seed)
 	if saved.Policy == "" || o.Score != "" && o.policyName() == saved.Policy {
 		return o, nil
 	}
