@@ -339,7 +339,11 @@ func (r *Reader) fail(err error) error {
 	if r.path == "" {
 		return err
 	}
-	return &InputError{fmt.Errorf("%s: %w", r.path, oneLine(err))}
+	of := fmt.Errorf("%s: %w", r.path, oneLine(err))
+	if errors.As(err, new(*spoolError)) {
+		return of
+	}
+	return &InputError{of}
 }
 
 // InputError is an error of an input: it cannot be read, or it cannot be joined as was asked for.

@@ -199,9 +199,15 @@ func spooling(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("what can be read once goes to a temporary file in %s (TMPDIR names another folder): %w",
-		os.TempDir(), files.Cause(err))
+	return &spoolError{fmt.Errorf("what can be read once goes to a temporary file in %s (TMPDIR names another "+
+		"folder): %w", os.TempDir(), files.Cause(err))}
 }
+
+// spoolError is an error of a temporary file, not of the input that goes there.
+type spoolError struct{ err error }
+
+func (e *spoolError) Error() string { return e.err.Error() }
+func (e *spoolError) Unwrap() error { return e.err }
 
 // told is the format that a file's first bytes tell.
 func told(f *os.File) (Format, error) {

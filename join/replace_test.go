@@ -96,7 +96,10 @@ func TestInputsAreNotReplaced(t *testing.T) {
 		{"a.csv", "e", here + "/d/k=1/new", folder, "lies in e, which is read"},
 		{"a.csv", "d/k=1", "d/", folder, "holds d/k=1, which is read"},
 		{"a.csv", "other/x.csv", "other/", folder, "holds other/x.csv, which is read"},
-		{"a.csv", "d/**/*.csv", "d/new", folder, "its files would be found by d/**/*.csv, which is read"},
+		{"a.csv", "d/**/*.csv", "d/new", folder, "would be found by d/**/*.csv, which is read"},
+		{"a.csv", "d", "d/new.csv", Options{}, "lies in d, which is read"},
+		{"a.csv", "e", "d/k=1/new.parquet", Options{}, "lies in e, which is read"},
+		{"a.csv", "d/*/*.csv", "e/k=2/new.csv", Options{}, "would be found by d/*/*.csv, which is read"},
 		{"a.csv", here + "/e/*/*.csv", "d/new", folder, "/e/*/*.csv, which is read"},
 	} {
 		c.o.Build, c.o.Probe, c.o.Out = c.build, c.probe, c.out
@@ -114,6 +117,11 @@ func TestInputsAreNotReplaced(t *testing.T) {
 	}{
 		{"a.csv", "b.csv", "c.csv", Options{}},
 		{"a.csv", "d/*/*.csv", "d/c.csv", Options{}},
+		{"a.csv", "d", "d/_c.csv", Options{}},
+		{"a.csv", "d/*/*.csv", "c.csv", Options{}},
+		{"a.csv", "d/**/*.csv", "new/", folder},
+		{"a.csv", "d", "d/c.txt", Options{OutFormat: CSV}},
+		{"a.csv", "d/*/*.csv", "d/k=1/c.tsv", Options{}},
 		{"a.csv", "b.csv", "d/new", folder},
 		{"a.csv", "d", "dd/", folder},
 		{"a.csv", "other/*.csv", "other/new/", folder},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -103,10 +104,11 @@ type inputFile struct {
 	pattern string
 }
 
-// CheckOutput tells, before anything is read, which of a join's inputs its output would replace. It knows an input by
-// any name: a link, a file of a folder or of a pattern, or what standard output goes to. An output folder must not be a
-// folder that is read, nor hold one, nor lie in one. Nor may it have files that a pattern of the inputs would find the
-// next time. CheckOutput is silent about inputs that are not there; Run returns an error for these.
+// CheckOutput returns an error, before anything is read, if a join's output would replace one of its inputs. It knows
+// an input by any name: a link, a file of a folder or of a pattern, or what standard output goes to. An output folder
+// must not be a folder that is read, nor hold one. No output may lie in a folder that is read, or be found by a pattern
+// of the inputs, because the next join would read it. CheckOutput is silent about inputs that are not there; Run
+// returns an error for these.
 func CheckOutput(o Options) error {
 	build, err := expandAll(o.BuildFormat, append([]string{o.Build}, o.MoreBuild...))
 	if err != nil || o.Count {
@@ -123,14 +125,28 @@ func CheckOutput(o Options) error {
 	refuse := func(what string, args ...any) error {
 		return fmt.Errorf("%s: "+what+": want another name to write to", append([]any{o.Out}, args...)...)
 	}
-	if !o.writeOptions().folder(o.Out) {
-		return files.NotRead(o.Out, paths(inputs))
+	folder := o.writeOptions().folder(o.Out)
+	if !folder {
+		if err := files.NotRead(o.Out, paths(inputs)); err != nil {
+			return err
+		}
+		if about, err := os.Stat(o.Out); o.Out == "-" || err == nil && !about.Mode().IsRegular() {
+			return nil
+		}
+		name, _ := named(o.Out)
+		if name == "" && o.BuildFormat == "" && o.ProbeFormat == "" ||
+			strings.ContainsAny(filepath.Base(o.Out)[:1], "._") {
+			return nil // a folder's other files are not read
+		}
 	}
 	to, err := files.Target(filepath.Clean(o.Out))
 	if err != nil {
 		return nil // to create it says that
 	}
-	part := filepath.Join(to, "part-00000"+partSuffix(o.writeOptions().format(o.Out)))
+	part := to
+	if folder {
+		part = filepath.Join(to, "part-00000"+partSuffix(o.writeOptions().format(o.Out)))
+	}
 	for _, f := range inputs {
 		if f.folder != "" {
 			dir, err := realPath(f.folder)
@@ -150,9 +166,9 @@ func CheckOutput(o Options) error {
 			if base, err = realPath(base); err != nil {
 				return err
 			}
-			if below, err := filepath.Rel(base, part); err == nil {
+			if below, err := filepath.Rel(base, part); err == nil && files.Within(part, base) {
 				if found, _ := doublestar.Match(pattern, filepath.ToSlash(below)); found {
-					return refuse("its files would be found by %s, which is read", f.pattern)
+					return refuse("would be found by %s, which is read", f.pattern)
 				}
 			}
 		}

@@ -197,3 +197,18 @@ func TestPipesAsFiles(t *testing.T) {
 		}
 	}
 }
+
+// TestSpoolThatCannotBeMade has no folder for temporary files: that is no error of the input.
+func TestSpoolThatCannotBeMade(t *testing.T) {
+	dir := t.TempDir()
+	_, path := numbers(t, 10)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TMPDIR", dir+"/none")
+	_, err = throughPipe(t, dir, b, Options{Build: path, On: []Pair{{"k", "k"}}, OutFormat: CSV})
+	if err == nil || !strings.Contains(err.Error(), "TMPDIR") || errors.As(err, new(*InputError)) {
+		t.Errorf("%T %[1]v, want an error of the temporary file", err)
+	}
+}
