@@ -81,7 +81,7 @@ A count stops at 4,294,967,295. With --devices each of several devices counts a 
 			if err := checkRegular(nil, args, output{"--out", out}); err != nil {
 				return err
 			}
-			hush(cmd, quiet)
+			warnings := hush(cmd, quiet)
 			devices, closeAll, err := over.openOr(cmd, device.WithWorkers(o.Read.Threads))
 			if err != nil {
 				return err
@@ -99,6 +99,10 @@ A count stops at 4,294,967,295. With --devices each of several devices counts a 
 			bar.clear()
 			if err != nil {
 				return err
+			}
+			if s.Distinct == 0 {
+				fmt.Fprintf(warnings, "warning: %s has no k-mers: in %d records with %d letters, no %d letters of A, "+
+					"C, G, T and U in a row came %d times\n", out, s.Read.Records, s.Read.Letters, o.K, max(1, o.Min))
 			}
 			if jsonFlag(cmd) {
 				return printJSON(cmd.OutOrStdout(), s)
@@ -246,6 +250,9 @@ Parquet file with the columns kmer and count. They come in an order of hashes, w
   warpmap kmers dump -c --lower 10 counts.wk`,
 		Args: cobra.ExactArgs(1),
 	}, func(ctx context.Context, f *kmers.File, w *bufio.Writer, _ []string) error {
+		if lower > upper {
+			return fmt.Errorf("--lower %d and --upper %d: no count is in between", lower, upper)
+		}
 		if parquet != "" {
 			return files.WriteFile(parquet, func(to *os.File) error {
 				w := bufio.NewWriterSize(until{ctx, to}, 1<<18)

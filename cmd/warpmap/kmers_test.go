@@ -190,3 +190,21 @@ func TestKmersOverDevices(t *testing.T) {
 		t.Errorf("--devices joined: %v", err)
 	}
 }
+
+// TestNoKmers warns of a file of counts without k-mers, also with --quiet, and refuses bounds that leave none.
+func TestNoKmers(t *testing.T) {
+	dir := t.TempDir()
+	in, out := filepath.Join(dir, "in.fa"), filepath.Join(dir, "out.wk")
+	if err := os.WriteFile(in, []byte(">x\nACGTNACGT\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for args, warns := range map[string]bool{"-k 4": false, "-k 5": true, "-k 5 -q": true, "-k 4 --min 3": true} {
+		_, errs, err := run(t, append([]string{"kmers", "count", in, "--out", out}, strings.Fields(args)...)...)
+		if err != nil || strings.Contains(errs, "warning: "+out+" has no k-mers: in 1 records with 9 letters, ") != warns {
+			t.Errorf("%s: %s %v, want a warning: %t", args, errs, err, warns)
+		}
+	}
+	if _, _, err := run(t, "kmers", "dump", out, "-L", "5", "-U", "2"); err == nil || exitCode(err) != exitUsage || !strings.Contains(err.Error(), "--lower 5 and --upper 2") {
+		t.Errorf("bounds that leave nothing: %v", err)
+	}
+}
