@@ -258,10 +258,14 @@ func (g *gpu) kernelHeap(bytes int64) error {
 
 func (g *gpu) alloc(bytes int64) (addr uint64, err error) {
 	err = g.in(func() error {
-		return g.orTrim(bytes, func() (e error) { addr, e = g.drv.MemAlloc(uint64(bytes)); return e })
+		return g.orTrim(bytes, func() (e error) { addr, e = g.drv.MemAlloc(words(bytes)); return e })
 	})
 	return addr, err
 }
+
+// words returns the bytes of whole words of 8 bytes. Kernels read bytes of texts by words. The driver's memory has no end
+// within a word, but compute-sanitizer's has.
+func words(bytes int64) uint64 { return (uint64(bytes) + 7) &^ 7 }
 
 // orTrim runs an allocation, and once more where memory is short and the pool may have some.
 func (g *gpu) orTrim(bytes int64, alloc func() error) error {
@@ -352,10 +356,10 @@ func (g *gpu) allocPooled(bytes int64) (addr uint64, pooled bool, err error) {
 		pooled = h != 0
 		return g.orTrim(bytes, func() (e error) {
 			if !pooled {
-				addr, e = g.drv.MemAlloc(uint64(bytes))
+				addr, e = g.drv.MemAlloc(words(bytes))
 				return e
 			}
-			if addr, e = g.drv.MemAllocFromPoolAsync(uint64(bytes), h, g.pool.allocs); e != nil {
+			if addr, e = g.drv.MemAllocFromPoolAsync(words(bytes), h, g.pool.allocs); e != nil {
 				return e
 			}
 			if e = g.drv.StreamSynchronize(g.pool.allocs); e != nil {

@@ -531,23 +531,23 @@ func TestMemoryBoundHoldsForQueuedFrees(t *testing.T) {
 
 	first, err = device.MakePooled[byte](d, 600)
 	must(t, err)
-	small, err := device.MakePooled[byte](d, 100)
+	small, err := device.MakePooled[byte](d, 104)
 	must(t, err)
 	f.Set("peak", 0)
 	f.Set("hold", 1)
 	must(t, first.FreeAfter(nil))
-	free(300)
+	free(296)
 	var oom *device.OutOfMemoryError
-	if _, err := device.Make[byte](d, 901); !errors.As(err, &oom) || oom.Free != 300 || f.Get("hold") != 1 {
-		t.Errorf("901 bytes, which no wait makes room for: %v", err)
+	if _, err := device.Make[byte](d, 897); !errors.As(err, &oom) || oom.Free != 296 || f.Get("hold") != 1 {
+		t.Errorf("897 bytes, which no wait makes room for: %v", err)
 	}
-	fits, err := device.MakePooled[byte](d, 300)
+	fits, err := device.MakePooled[byte](d, 296)
 	must(t, err)
 	if f.Get("hold") != 1 {
 		t.Error("an allocation that fits has waited")
 	}
 	must(t, fits.FreeAfter())
-	second, err := device.Make[byte](d, 900)
+	second, err := device.Make[byte](d, 896)
 	must(t, err)
 	free(0)
 	if peak := f.Get("peak"); peak > 1000 {

@@ -28,6 +28,7 @@ type cluster struct {
 	closed bool
 	lost   error
 	round  int // all that were, so far as it is even or odd
+	vain   int // batches whose rows are not to be combined: see combine
 	turn   int // of quick batches, the half that the next one takes
 	// atomics: atomic operations of each device work on the memory of all others.
 	atomics bool

@@ -306,12 +306,16 @@ func (t *taking) takeOn(b placed) (err error) {
 		return t.insertLocal(&j, b)
 	}
 	if t.sums != nil && len(t.members) > 1 {
-		summed, free, wrong := t.combine(t.sums, b.sources)
+		summed, free, wrong := t.combine(t.sums, b.sources, j.values&sent != 0)
 		if wrong != nil {
 			return wrong
 		}
 		if summed != nil {
-			defer func() { err = errors.Join(err, free()) }()
+			defer func() {
+				if e := free(); e != nil {
+					err = frame.OneLine(errors.Join(err, e))
+				}
+			}()
 			t.putting, t.summed = t.ofSums(), summed
 			j = t.insert(&t.why).of(summed)
 		}
@@ -370,7 +374,7 @@ func (t *taking) takeOn(b placed) (err error) {
 // columns reads keys, and values if they are needed, from devices.
 func (t *taking) columns(b placed) error {
 	err := t.column(&t.keys, b, t.keyBytes, func(r *received) device.Slice[byte] { return r.keys })
-	if err == nil && t.undone != nil && t.undone.paired {
+	if err == nil && t.undone != nil && t.undone.paired && t.summed == nil {
 		err = t.column(&t.values, b, t.valueBytes, func(r *received) device.Slice[byte] { return r.values })
 	}
 	return err

@@ -26,9 +26,11 @@
 // there. If two devices have no access to each other's memory, or with Options.Copies, rows go to an outbox and are
 // copied. A look-up of at most Options.AskAll keys is sent to all devices instead.
 //
-// A batch of at most two million rows for each device is not counted first if atomic operations of each device work on
-// the memory of all others (quick.go): kernels of all sources take places in the owners' boxes as they split rows. If the
-// keys of a batch for Update or of a counter repeat, each source combines its rows first, and sends sums (sums.go).
+// A batch of at most 2²¹ rows times the number of devices is not counted first if atomic operations of each device work
+// on the memory of all others, and if its boxes take at most 1/256 of a device's memory (quick.go): kernels of all
+// sources take places in the owners' boxes as they split rows. Options.Piece, Regions, Copies and Apart turn this off.
+//
+// If the keys of a batch for Update or of a counter repeat, its source combines the rows first, and sends sums (sums.go).
 //
 // In the independent mode, each device has its own table. Device slices go into the table of their device. Look-ups ask
 // all devices and merge the results. See docs/several.md for the rules of this mode.
@@ -40,11 +42,12 @@
 //   - All rows with equal keys go to one owner, in the order of rounds. So what a table guarantees for duplicates in a
 //     batch holds for all devices together.
 //   - The host plans rounds from the counts of all sources before anything is sent. No owner receives more rows in a
-//     round than its inbox holds. So memory for exchanges depends on the size of a piece, not of a batch. A box for a
-//     small batch that is not counted has room for all of its rows.
+//     round than its inbox holds. So memory for exchanges depends on the size of a piece, not of a batch. A small batch
+//     that is not counted has no rounds, and each owner's box has room for all of its rows.
 //   - Rows lie in an inbox without gaps. Sorted rows are in the order of steps: within a step of an insert by source,
-//     and within a step of a look-up by region and source. Other rows are in the order of sources. No positions travel:
-//     each source keeps notes of 2 or 4 bytes per row, with which gather finds the results.
+//     and within a step of a look-up by region and source. Rows that are only split are in the order of sources, and in
+//     the box of a small batch in no order. No positions travel: each source keeps notes of 2 or 4 bytes per row, with
+//     which gather finds the results.
 //   - Rows that are not chosen (InsertIf, FindIf) have no owner and are not sent. Their results are zero.
 //   - A source writes to an inbox only after its owner and all readers of results are done with the round that used it.
 //   - Operations take effect in the order of calls. A caller's stream continues when all devices are done.
@@ -53,7 +56,7 @@
 //   - If one device fails, or a table panics, all devices end their part before the call returns. If a device is lost,
 //     that call and all later calls return an error that names it.
 //   - FullError names the positions of keys that are not in the table. Look-ups determine them, or the refused keys if
-//     there is no memory for look-ups. Rows of Update and Add that an owner refuses are tried again at the end if their
+//     there is no memory for look-ups. In that case, if only some sums of a key are in, it names all rows of the key. Rows of Update and Add that an owner refuses are tried again at the end if their
 //     keys are in the table then.
 //
 // # Jobs

@@ -2,6 +2,7 @@ package shard
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -40,8 +41,16 @@ func (c *cluster) exchange(j *job) error {
 		piece = defaultPiece
 	}
 	largest := 0
-	for _, s := range j.sources {
+	for i, s := range j.sources {
 		largest = max(largest, s.n)
+		if s.n == 0 {
+			continue
+		}
+		if captured, err := c.members[i].following(s.st).Capturing(); err != nil {
+			return err
+		} else if captured {
+			return fmt.Errorf("%s: %w: a batch over several devices cannot be part of a graph", family, device.ErrCapturing)
+		}
 	}
 	if largest == 0 {
 		return nil

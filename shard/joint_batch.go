@@ -100,18 +100,26 @@ func (j *joint) take(what string, s source, wrong error, p putting) (err error) 
 	if j.independent() && !jb.owned {
 		return j.local(what, &jb, s, wrong, p)
 	}
-	var ofSums putting
-	if p.sums != nil {
+	rows, ofSums := s, putting{}
+	if p.sums != nil && j.size > 1 {
 		var sums frame.Sums
 		if wrong == nil {
 			sums, wrong = p.sums(0, s)
 		}
-		defer func() { err = errors.Join(err, sums.Free(j.m.following(s.st))) }()
-		ofSums = p.ofSums()
-		x := ofSums.insert(&why)
-		x.sources, jb.sums = []source{j.summed(s.st, sums)}, &x
+		defer func() {
+			if e := sums.Free(j.m.following(s.st)); e != nil {
+				err = frame.OneLine(errors.Join(err, e))
+			}
+		}()
+		summed := j.summed(s.st, sums)
+		if ofSums = p.ofSums(); jb.values&sent == 0 {
+			x := ofSums.insert(&why)
+			x.sources, jb.sums = []source{summed}, &x
+		} else if p = ofSums; sums.N > 0 { // others may send rows, which are sums, too
+			rows, jb = summed, p.insert(&why)
+		}
 	}
-	if err := j.exchange(what, &jb, s, wrong); err != nil {
+	if err := j.exchange(what, &jb, rows, wrong); err != nil {
 		return err
 	}
 	if jb.sources != nil {

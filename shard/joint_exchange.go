@@ -62,7 +62,7 @@ func (j *joint) exchange(what string, jb *job, s source, err error) error {
 	case !slices.ContainsFunc(said, func(x request) bool { return x.N > 0 && !x.Sums }):
 		*jb = *jb.sums
 	default: // all members send rows
-		again, s = sums, rows
+		again, s = func(x request) bool { return x.Sums || x.N > 0 && x.Regions != jb.order.regions }, rows
 	}
 	jb.order = j.agreedOrder(jb, said)
 	if slices.ContainsFunc(said, again) {

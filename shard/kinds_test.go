@@ -29,6 +29,7 @@ func onDevices(t *testing.T, kind, name string, n int, part tabletest.Part,
 // modes are the ways of a look-up: to the owners, or to all.
 func modes() map[string]shard.Options {
 	all := map[string]shard.Options{"owners": {}, "asked/boxed": {AskAll: 1 << 30, Copies: true, Piece: 1}}
+	all["counted"] = shard.Options{Piece: 1 << 20}
 	if testenv.Long() {
 		all["asked"] = shard.Options{AskAll: 1 << 30}
 	}

@@ -51,11 +51,18 @@ func orderingOf(x table.Table, rows int, insert bool) (frame.Ordering, bool) {
 	orders, ok := x.(interface {
 		Ordering(n int, insert bool) frame.Ordering
 	})
-	if !ok {
+	if !ok || !itself(x) {
 		return frame.Ordering{}, false
 	}
 	o := orders.Ordering(rows, insert)
 	return o, o.Seed != 0
+}
+
+// itself reports whether the methods of a table that package shard asks for are its own, and not those of a table that
+// it embeds.
+func itself(x any) bool {
+	of, ok := x.(interface{ Itself() any })
+	return !ok || reflect.TypeOf(of.Itself()) == reflect.TypeOf(x)
 }
 
 // sortedView returns the table as one of a sorted batch; without o it is the table.

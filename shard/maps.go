@@ -23,10 +23,14 @@ import (
 // to the owners of their keys. Once keys have stayed elsewhere, these three methods return errors until the table is
 // cleared. All and Chunks give all pairs.
 //
-// The methods with On and Each wait until the rows of the batch are counted by owner, and where a device's table waits.
-// The rest is queued, and the work that follows on the caller's stream waits for it. Nothing is counted over a single
-// device (unless rows are chosen), in look-ups of up to Options.AskAll keys, and of the independent mode in inserts,
-// look-ups and deletions.
+// The methods with On and Each wait until the rows of the batch are counted by owner or, in a small batch, split by
+// owner, and so for the work before them on the caller's stream. Update also waits until rows of equal keys are
+// combined, and all methods wait where a device's table waits. The rest is queued, and the work that follows on the
+// caller's stream waits for it. Nothing is counted over a single device (unless rows are chosen), in look-ups of up to
+// Options.AskAll keys, and of the independent mode in inserts, look-ups and deletions. A stream that is captured into a
+// CUDA graph is an error over several devices (device.ErrCapturing).
+//
+// A type of your own that embeds a table of package warpcore gets all rows by its own methods, in any order.
 //
 // If a device's table has no room or no memory for some rows, *table.FullError names them, and all others are in. It
 // also names rows of Go slices for which there is no memory to bring them to a device, or to send them from there. If

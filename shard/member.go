@@ -184,7 +184,7 @@ func (m *member) kept() (bytes int64) {
 		bytes += m.inbox[i].Bytes() + m.notes[i].Bytes() + m.outbox[i].Bytes() + m.quick.boxes[i].Bytes() +
 			m.quick.notes[i].Bytes()
 	}
-	return bytes + m.counts.Bytes() + m.cursors.Bytes()
+	return bytes + m.counts.Bytes() + m.cursors.Bytes() + m.quick.cursor.Bytes() + m.quick.sums.Bytes()
 }
 
 // isFull notes the slots of a table that can grow no more. One that lacks memory may grow later.

@@ -20,6 +20,9 @@ import (
 // quickRows is the most rows of a quick batch for each device.
 const quickRows = 1 << 21
 
+// quickSlack: boxes are larger than a batch needs by one part in this many, so that few batches that grow make new ones.
+const quickSlack = 4
+
 // quickShare: the boxes of quick batches take at most one part in this many of a device's memory.
 const quickShare = 256
 
@@ -91,7 +94,7 @@ func (c *cluster) roomForQuick(j *job, rows, half int) error {
 			settled = true
 		}
 		if err = release(s); err == nil {
-			*s, err = device.Make[byte](m.d, bytes)
+			*s, err = device.Make[byte](m.d, bytes+bytes/quickSlack)
 		}
 		return err
 	}
@@ -128,7 +131,11 @@ func (m *member) makeCursor(owners int) (err error) {
 	if err != nil {
 		return err
 	}
-	if err = errors.Join(cursor.Fill(m.work, 0), q.sums.Fill(m.work, 0), m.work.Sync()); err != nil {
+	if err = frame.InTurn(
+		func() error { return cursor.Fill(m.work, 0) },
+		func() error { return q.sums.Fill(m.work, 0) },
+		func() error { return m.work.Sync() },
+	); err != nil {
 		return errors.Join(err, cursor.Free())
 	}
 	q.cursor, q.begins = cursor, 0
@@ -160,7 +167,10 @@ func (c *cluster) quickStream(j *job, i int) *device.Stream {
 // splitQuick splits the rows of all sources, and returns the number of rows that each owner got. It waits.
 func (c *cluster) splitQuick(j *job, rows, half int) (gets []int, err error) {
 	at, owners := c.columns(rows, j), len(c.members)
-	alike := true // with the last batch: then its boxes are free once this one's rows are split
+	// Once the rows of a batch are split, and the host has waited, nothing of earlier batches is under way: each stream
+	// of a source has waited for them, or is the stream that they were on. So at most one batch is under way when the
+	// next one begins, and that one has the other half of the boxes.
+	alike := true
 	for i, m := range c.members {
 		alike = alike && j.sources[i].n > 0 && m.quick.last == m.following(j.sources[i].st)
 	}

@@ -28,6 +28,8 @@ type orderly[K uint32 | uint64, V any] struct {
 	runs        int          // the most sorted runs that rows without chunks come in; 0: one
 }
 
+func (o orderly[K, V]) Itself() any { return o }
+
 func (o orderly[K, V]) Ordering(n int, insert bool) frame.Ordering {
 	order := o.Map.Ordering(n, insert)
 	order.Paired = insert && o.pairs != nil

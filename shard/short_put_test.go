@@ -67,7 +67,7 @@ func TestShortMemoryOfPuts(t *testing.T) {
 			for fails := int64(1); fails < 48; fails += step {
 				devices := several(t, "cpu", 2)
 				most := []int64{0, 200 << 10}[fails%2]
-				o := shard.Options{Options: table.Options{MaxBytes: most, Seed: 3}, Piece: 8192}
+				o := shard.Options{Options: table.Options{MaxBytes: most, Seed: 3}, Piece: []int{8192, 0, 8192}[fails/step%3]}
 				newMap := families[uint32, uint32]()["slab"]
 				if strings.HasSuffix(name, "sums") {
 					newMap = summed(newMap)

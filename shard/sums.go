@@ -2,6 +2,7 @@ package shard
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/frame"
@@ -18,7 +19,7 @@ func sumsOf(x table.Table, s source, values bool, with table.Combine) (frame.Sum
 	sums, ok := x.(interface {
 		Sums(st *device.Stream, keys, values device.Slice[byte], with table.Combine) (frame.Sums, error)
 	})
-	if !ok || s.n == 0 || s.when != 0 {
+	if !ok || !itself(x) || s.n == 0 || s.when != 0 {
 		return frame.Sums{}, nil
 	}
 	of := device.Slice[byte]{}
@@ -34,28 +35,50 @@ func (w widths) summed(st *device.Stream, sums frame.Sums) source {
 		values: sums.Values.Slice(0, sums.N*w.valueBytes)})
 }
 
-// combine returns the sums of each source's rows as sources, and a function that frees them. It returns none if some
-// source has rows and no sums. The caller holds the lock.
-func (c *cluster) combine(sumsOf func(i int, s source) (frame.Sums, error), all []source) (summed []source,
+// vainBatches is the number of batches whose rows are not combined after some were combined in vain.
+const vainBatches = 15
+
+// combine returns the sums of each source's rows as sources, and a function that frees them. A source without sums sends
+// its rows, which are sums, too, if they have values. combine returns none if no source has sums, or if some source has
+// neither. The caller holds the lock.
+func (c *cluster) combine(sumsOf func(i int, s source) (frame.Sums, error), all []source, values bool) (summed []source,
 	free func() error, err error) {
+	if c.vain > 0 {
+		c.vain--
+		return nil, nil, nil
+	}
 	sums := make([]frame.Sums, len(all))
-	free = func() error {
+	freeSums := func() error {
 		return c.together(func(i int) error { return sums[i].Free(c.members[i].following(all[i].st)) })
 	}
+	defer func() {
+		if summed == nil { // after an error or a panic, too
+			err = frame.OneLine(errors.Join(err, freeSums()))
+		}
+	}()
 	err = c.together(func(i int) (err error) {
 		sums[i], err = sumsOf(i, all[i])
 		return err
 	})
-	for i, s := range all {
-		if s.n > 0 && sums[i].N == 0 || err != nil {
-			return nil, nil, frame.OneLine(errors.Join(err, free()))
-		}
-		summed = append(summed, c.summed(s.st, sums[i]))
+	has := func(s frame.Sums) bool { return s.N > 0 }
+	if err != nil || !slices.ContainsFunc(sums, has) {
+		return nil, nil, err
 	}
-	return summed, free, nil
+	of := slices.Clone(all)
+	for i, s := range all {
+		if has(sums[i]) {
+			of[i] = c.summed(s.st, sums[i])
+		} else if s.n > 0 && !values {
+			c.vain = vainBatches
+			return nil, nil, nil
+		}
+	}
+	return of, freeSums, nil
 }
 
-// matchSums marks the rows whose sums are not done, without a look-up. Equal sums can take each other's place.
+// matchSums marks the rows whose sums are not done, without a look-up. Equal sums can take each other's place. If only
+// some sums of a key are done, all rows of that key and source are marked, because the rows of a sum are not known. That
+// takes a table that refused a sum of the key and had memory for another one later, and none for a look-up since.
 func (t *taking) matchSums(b placed) error {
 	t.undone.sort()
 	lost := t.losses()

@@ -262,7 +262,7 @@ func TestMixedOperationsOnGPU(t *testing.T) {
 	must(t, d.Close())
 	for _, x := range mixers {
 		for _, group := range x.tiles {
-			for seed := range uint64(20) {
+			for seed := range uint64(testenv.Seeds(20)) {
 				ops, check := x.run(t, "cuda", group, seed)
 				must(t, check)
 				for i, o := range ops {

@@ -24,6 +24,19 @@ func (m *MultiMap[K, V]) Sorted(o *frame.Sorted) table.MultiMap[K, V] {
 	return &MultiMap[K, V]{m.view(o)}
 }
 
+// Itself returns the map. A type that embeds a Map and replaces some of its methods has Itself, Sorted and Sums, too: so
+// package shard, which calls these, can see that they are not the type's own.
+func (m *Map[K, V]) Itself() any { return m }
+
+// Itself returns the set: see Map.Itself.
+func (s *Set[K]) Itself() any { return s }
+
+// Itself returns the multimap: see Map.Itself.
+func (m *MultiMap[K, V]) Itself() any { return m }
+
+// Itself returns the counter: see Map.Itself.
+func (c *Counter[K, C]) Itself() any { return c }
+
 func (h *handle) view(o *frame.Sorted) handle { return handle{core: h.core, sorted: o} }
 
 // insertion returns the insert of a batch by k. The batch of a view is sorted.

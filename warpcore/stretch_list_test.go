@@ -195,10 +195,10 @@ func TestListStretches(t *testing.T) {
 			must(t, err)
 		}
 		if d.Info().CUDA() { // stretches as large as elsewhere
-			for seed := range uint64(3) {
-				_, err := listHistory[uint32](d, ListOptions{}, listStretchBytes, rand.New(rand.NewPCG(seed, 4)), 400000, 4, word, word)
+			for seed := range uint64(testenv.Seeds(3)) {
+				_, err := listHistory[uint32](d, ListOptions{}, listStretchBytes, rand.New(rand.NewPCG(seed, 4)), 100_000, 4, word, word)
 				must(t, err)
-				_, err = listHistory[uint64](d, ListOptions{}, listStretchBytes, rand.New(rand.NewPCG(seed, 5)), 400000, 4, long, ofLong)
+				_, err = listHistory[uint64](d, ListOptions{}, listStretchBytes, rand.New(rand.NewPCG(seed, 5)), 100_000, 4, long, ofLong)
 				must(t, err)
 			}
 		}

@@ -76,7 +76,7 @@ func (c *core) sumsOf(st *device.Stream, k inserts, b frame.Rows) (sums frame.Su
 		return err
 	})
 	if err == nil && done {
-		return sums, nil
+		return sums.Shrink(st, most, c.cfg.keyBytes, c.cfg.valueBytes)
 	}
 	if errors.Is(err, errManySums) {
 		c.repeated = false // until keys are looked at again
