@@ -135,20 +135,22 @@ func TestNoSums(t *testing.T) {
 	c.core.sources.trusted = 0
 	sums, err = c.Sums(nil, dk.Raw(), device.Slice[byte]{}, table.Add)
 	none("distinct keys", sums, err)
-	for fails := range int64(4) {
+	made := 0
+	for fails := range int64(8) {
 		summing(c.core, 2000)
 		at := int64(-1)
 		faults.Set(d, faults.OfMemory(func(int64) bool { at++; return at >= fails }))
 		sums, err = c.Sums(nil, sk.Raw(), device.Slice[byte]{}, table.Add)
 		faults.Set(d, nil)
-		if sums.N > 0 {
-			if at >= fails {
-				t.Errorf("%d sums after an allocation failed", sums.N)
-			}
+		if sums.N > 0 { // there was enough memory, or too little only to make theirs smaller
+			made++
 			must(t, sums.Free(nil))
-			break
+		} else {
+			none("memory is short", sums, err)
 		}
-		none("memory is short", sums, err)
+	}
+	if made == 0 || made == 8 {
+		t.Errorf("%d of 8 batches became sums", made)
 	}
 	must(t, errors.Join(c.Check(), c.Close(), m.Close(), dk.Free(), sk.Free()))
 	if live := d.Live(); len(live) > 0 {
