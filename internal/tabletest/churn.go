@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -83,10 +84,10 @@ func (s *Suite) churn(t *testing.T, d *device.Device) {
 		steps, universe := 40, 2500
 		if i == 1 {
 			universe = 40
-		} else if short(d) {
+		} else if !testenv.Long() {
 			steps, universe = 15, 1000
 		}
-		if short(d) && i == 3 {
+		if !testenv.Long() && i == 3 {
 			continue // a low load factor takes more memory, and no other way
 		}
 		if s.light && i%3 != 2 { // those left have load factor 1, and one of them MaxBytes
@@ -104,7 +105,7 @@ func (s *Suite) growth(t testing.TB, d *device.Device) {
 	most, room := 30_000, 80_000 // more than families try at once
 	if s.light {
 		most, room = 6000, 24_000
-	} else if short(d) {
+	} else if !testenv.Long() {
 		room = 40_000
 	}
 	for _, n := range []int{1, 7, 33, 500, 5000, most} {

@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -47,7 +48,7 @@ func (s *Suite) order(t testing.TB, d *device.Device) {
 // goroutines lets several goroutines work on one table, each on keys of its own, while others look at all of it.
 func (s *Suite) goroutines(t testing.TB, d *device.Device) {
 	all := []table.Options{{}, {MaxBytes: 8 << 10, LoadFactor: 1}}
-	if short(d) {
+	if !testenv.Long() {
 		all = all[1:] // which grows, too, to its bound
 	}
 	for _, o := range all {
@@ -57,7 +58,7 @@ func (s *Suite) goroutines(t testing.TB, d *device.Device) {
 		var workers, watchers sync.WaitGroup
 		var done atomic.Bool
 		rounds := 6
-		if short(d) {
+		if !testenv.Long() {
 			rounds = 3 // 1,500 keys: one with MaxBytes is full by then
 		}
 		for i := range parts {
@@ -150,7 +151,7 @@ func (s *Suite) frees(t testing.TB, d *device.Device) {
 	must(t, s.try(own, table.Options{}))
 	before := free()
 	tables := uint64(3)
-	if short(d) {
+	if !testenv.Long() {
 		tables = 1
 	}
 	for seed := range tables {

@@ -25,14 +25,14 @@ func fill(x subject, next *uint64, batch int) *table.FullError {
 
 func (s *Suite) full(t testing.TB, d *device.Device) {
 	large := int64(80 << 10)
-	if short(d) {
+	if !testenv.Long() {
 		large = 24 << 10
 	}
 	all := []table.Options{{MaxBytes: 16 << 10}, {MaxBytes: 16 << 10, LoadFactor: 1}, {MaxBytes: large, Capacity: 1 << 30}}
 	switch {
 	case s.light:
 		all = all[:1]
-	case short(d):
+	case !testenv.Long():
 		all = all[1:] // of which one grows to its bound, as the first does, and one is of the same load factor
 	}
 	for _, o := range all {
@@ -123,7 +123,7 @@ func (s *Suite) patterns(t testing.TB, d *device.Device) {
 			for i, k := range special {
 				x.drop([]uint64{k, k})
 				x.ask(special)
-				if i%8 == 0 && !short(d) || i%16 == 0 {
+				if i%8 == 0 && testenv.Long() || i%16 == 0 {
 					x.verify()
 				}
 			}

@@ -27,7 +27,7 @@ func mixedTest[K, V any](t *testing.T, d *device.Device, newMap Maker[K, V]) {
 	}
 	t.Run("few keys", func(t *testing.T) {
 		steps, rows := 20, 1<<15
-		if short(d) {
+		if !testenv.Long() {
 			steps, rows = 4, 4000
 		}
 		fewKeys(t, d, newMap, table.Options{Capacity: 1, LoadFactor: 1}, testenv.FirstSeed(), steps, rows)

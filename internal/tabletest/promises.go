@@ -7,6 +7,7 @@ import (
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/frame"
+	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/table"
 )
@@ -23,7 +24,7 @@ func (s *Suite) refused(t testing.TB, d *device.Device) {
 		n    int
 	}
 	many, chain := overfull{table.Options{MaxBytes: 64 << 10}, 20_000, 70_000}, overfull{table.Options{MaxBytes: 8 << 10, Hash: kernel.HashConstant}, 2500, 6000}
-	if short(d) {
+	if !testenv.Long() {
 		many.o.MaxBytes, many.keys, many.n = 32<<10, 9000, 12_000
 		chain.o.MaxBytes, chain.keys, chain.n = 4<<10, 1100, 1300 // each that is refused has gone by all slots
 	}

@@ -100,7 +100,7 @@ func newSuite(make func(*device.Device, table.Options) (table.Table, error), ope
 		},
 		race: func(t testing.TB, d *device.Device) {
 			rounds := 8
-			if short(d) {
+			if !testenv.Long() {
 				rounds = 3 // each of another length
 			}
 			for round := range rounds {
@@ -138,7 +138,7 @@ func (s *Suite) Without(names ...string) *Suite {
 // Run runs a part of the suite, or on a GPU, and in long runs, the whole. other is a second device: where it has
 // another name, what lies on it is refused.
 func (s *Suite) Run(t *testing.T, part Part, d, other *device.Device) {
-	if !short(d) {
+	if testenv.Long() {
 		part = Whole
 	}
 	own := *s
@@ -168,19 +168,16 @@ func (s *Suite) Run(t *testing.T, part Part, d, other *device.Device) {
 	}
 }
 
-// short tells that kernels take most of the time that there is: a CPU runs them, in a run that is not to be long.
-func short(d *device.Device) bool { return !d.Info().CUDA() && !testenv.Long() }
-
 // Degenerate runs a smaller suite with the hash functions that put keys on few probe sequences: with the one that puts all
-// on one; in long runs and on a GPU with the other, too, and with Mueller's, which is a good one. Each costs a compilation.
+// on one, and in long runs also with the identity and with Mueller's, which is a good one. Each costs a compilation.
 func (s *Suite) Degenerate(t *testing.T, d *device.Device) {
 	for name, hash := range map[string]int{"mueller": kernel.HashMueller, "identity": kernel.HashIdentity, "constant": kernel.HashConstant} {
-		if hash == kernel.HashMueller && !testenv.Long() || hash == kernel.HashIdentity && short(d) {
+		if hash != kernel.HashConstant && !testenv.Long() {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
 			steps, universe := 25, 600
-			if short(d) {
+			if !testenv.Long() {
 				steps, universe = 8, 400 // every key goes by all that are in
 			}
 			for i, o := range []table.Options{{}, {LoadFactor: 1, Capacity: 64}, {MaxBytes: 4 << 10, LoadFactor: 1}} {

@@ -59,7 +59,7 @@ func runTests(t *testing.T, tests []test, part Part, d *device.Device) {
 // Degenerate runs what a hash function that puts all keys on one probe sequence can change.
 func (u *Updates) Degenerate(t *testing.T, d *device.Device) {
 	for _, c := range u.tests {
-		if c.name == "full" || c.name == "skew" || !short(d) {
+		if c.name == "full" || c.name == "skew" || testenv.Long() {
 			t.Run(c.name, func(t *testing.T) { c.run(t, d) })
 		}
 	}
@@ -184,7 +184,7 @@ const doubles table.Combine = "old + 2 * value"
 
 func updateEach[V number](t testing.TB, d *device.Device, open opener[V]) {
 	ops := operations[V]()
-	if short(d) {
+	if !testenv.Long() {
 		ops = few(ops)
 	}
 	for with, now := range ops {
