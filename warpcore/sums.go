@@ -32,6 +32,9 @@ const sumsShare = 2
 // sums combines the rows of a batch piece by piece. A key has at least one sum for each piece, and may have several. It
 // waits for the stream.
 func (c *core) sums(st *device.Stream, header device.File, keys, values device.Slice[byte]) (sums frame.Sums, err error) {
+	if err := c.frame.Usable(); err != nil {
+		return sums, err
+	}
 	b := frame.Rows{Keys: keys.Addr(), Values: values.Addr(), N: int64(keys.Len() / c.cfg.keyBytes)}
 	if b.N < c.regions.MinRows {
 		return sums, nil
