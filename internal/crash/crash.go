@@ -101,6 +101,7 @@ func (c *first) again() {
 type Group struct {
 	group  errgroup.Group
 	cancel context.CancelCauseFunc
+	failed atomic.Pointer[error] // the first error
 	crash  first
 }
 
@@ -116,17 +117,23 @@ func (g *Group) SetLimit(n int) { g.group.SetLimit(n) }
 // Go does what Go of errgroup.Group does.
 func (g *Group) Go(f func() error) {
 	g.group.Go(func() error {
-		err := g.crash.keep(f)
-		if err != nil && g.cancel != nil {
-			g.cancel(err)
+		if err := g.crash.keep(f); err != nil {
+			g.failed.CompareAndSwap(nil, &err) // before other goroutines return the error of the context
+			if g.cancel != nil {
+				g.cancel(err)
+			}
 		}
-		return err
+		return nil
 	})
 }
 
 // Wait does what Wait of errgroup.Group does. If a goroutine panicked, it panics with that goroutine's *Error.
 func (g *Group) Wait() error {
-	err := g.group.Wait()
+	g.group.Wait()
+	var err error
+	if first := g.failed.Load(); first != nil {
+		err = *first
+	}
 	if g.cancel != nil {
 		g.cancel(err)
 	}

@@ -64,6 +64,20 @@ func TestGroup(t *testing.T) {
 	}
 }
 
+// The error that ends the context is the one that Wait returns, and not the context's error, with which the other
+// goroutines end. A goroutine is seldom faster than the failing one: of 300,000 groups, about ten failed here.
+func TestGroupReturnsTheCause(t *testing.T) {
+	want := errors.New("the cause")
+	for i := range 300_000 {
+		g, ctx := WithContext(context.Background())
+		g.Go(func() error { <-ctx.Done(); return ctx.Err() })
+		g.Go(func() error { return want })
+		if err := g.Wait(); err != want {
+			t.Fatalf("group %d: %v", i, err)
+		}
+	}
+}
+
 func TestWaitGroup(t *testing.T) {
 	var g WaitGroup
 	done := false
