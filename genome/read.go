@@ -2,6 +2,7 @@ package genome
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -557,15 +558,19 @@ var errSkipMates = errors.New("broken records of mates cannot be left out: nothi
 // blocks with equal numbers of records. It does not matter which inputs the records of a side come from. Counts are
 // sums over both sides.
 //
+// Both sides are read concurrently, so one program may write the mates to two pipes by turns.
+//
 // Errors: those of Read; *InputError if one side has fewer records; Options.SkipBroken, because a skipped record would
 // leave it unknown which records are mates.
 func ReadPaired(ctx context.Context, first, second []string, o Options, each func(a, b *Block) error) (Counts, error) {
 	if o.SkipBroken {
 		return Counts{}, errSkipMates
 	}
+	inner, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	var sides [2]*side
 	for i, inputs := range [][]string{first, second} {
-		s, err := newStream(ctx, inputs, o)
+		s, err := newStream(inner, inputs, o)
 		if err != nil {
 			return Counts{}, err
 		}
@@ -577,8 +582,18 @@ func ReadPaired(ctx context.Context, first, second []string, o Options, each fun
 		return Counts{a.Inputs + b.Inputs, a.Records + b.Records, a.Letters + b.Letters, a.Broken + b.Broken}
 	}
 	for {
-		if err := errors.Join(sides[0].fill(), sides[1].fill()); err != nil {
-			return counts(), err
+		var fill crash.Group
+		for _, s := range sides {
+			fill.Go(func() error {
+				err := s.fill()
+				if err != nil { // the other side may wait for its input
+					cancel(err)
+				}
+				return err
+			})
+		}
+		if err := fill.Wait(); err != nil {
+			return counts(), cmp.Or(ctx.Err(), context.Cause(inner))
 		}
 		switch short := sides[0]; {
 		case sides[0].block == nil && sides[1].block == nil:
@@ -598,16 +613,23 @@ func ReadPaired(ctx context.Context, first, second []string, o Options, each fun
 	}
 }
 
-// ReadInterleaved reads mates that take turns in their inputs: first, second, first, second. The blocks of both sides
-// may share one Text. Errors: those of Read; *InputError if the last record has no mate; Options.SkipBroken.
+// ReadInterleaved reads mates that take turns in each input: first, second, first, second. The blocks of both sides may
+// share one Text. Errors: those of Read; *InputError if the last record of an input has no mate; Options.SkipBroken.
 func ReadInterleaved(ctx context.Context, inputs []string, o Options, each func(a, b *Block) error) (Counts, error) {
 	if o.SkipBroken {
 		return Counts{}, errSkipMates
 	}
-	var odd *Block // the last of a block, whose mate is in the next
+	var odd *Block // the last record of a block, whose mate is in the next block of the input
+	noMate := func() error {
+		return &InputError{Input: odd.Input, Err: fmt.Errorf("%q, the last record, has no mate: want them in turns",
+			clip(odd.Records[0].Name))}
+	}
 	counts, err := Read(ctx, inputs, o, func(b *Block) error {
 		defer b.Release()
 		records := b.Records
+		if odd != nil && b.First == 0 { // of the next input
+			return noMate()
+		}
 		if odd != nil {
 			if err := each(odd, b.single(records[0])); err != nil {
 				return err
@@ -631,8 +653,7 @@ func ReadInterleaved(ctx context.Context, inputs []string, o Options, each func(
 		return each(sides[0], sides[1])
 	})
 	if err == nil && odd != nil {
-		err = &InputError{Input: odd.Input, Err: fmt.Errorf("%q, the last record, has no mate: want them in turns",
-			clip(odd.Records[0].Name))}
+		err = noMate()
 	}
 	return counts, err
 }

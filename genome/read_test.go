@@ -300,6 +300,79 @@ func TestPaired(t *testing.T) {
 	}
 }
 
+// One program may write the mates to two pipes by turns, as samtools fastq -1 -2 does. A pipe that nobody reads stops it
+// before the first side has a block.
+func TestPairsFromOneWriter(t *testing.T) {
+	for _, threads := range []int{1, 4} {
+		type pipe struct {
+			*io.PipeReader
+			to *io.PipeWriter
+		}
+		pipes := map[string]pipe{}
+		for _, name := range []string{"1", "2", "3", "4"} {
+			r, w := io.Pipe()
+			pipes[name] = pipe{r, w}
+			defer r.Close()
+		}
+		go func() {
+			for _, lane := range [][2]string{{"1", "2"}, {"3", "4"}} {
+				for i := range 100 {
+					for _, side := range lane {
+						fmt.Fprintf(pipes[side].to, ">r%d\nACGT\n", i)
+					}
+				}
+				for _, side := range lane {
+					pipes[side].to.Close()
+				}
+			}
+		}()
+		o := Options{Threads: threads, Open: func(name string) (io.ReadCloser, error) { return pipes[name], nil }}
+		ended := make(chan string, 1)
+		go func() {
+			c, err := ReadPaired(t.Context(), []string{"1", "3"}, []string{"2", "4"}, o, func(a, b *Block) error {
+				return nil
+			})
+			ended <- fmt.Sprint(c.Records, err)
+		}()
+		select {
+		case got := <-ended:
+			if got != "400 <nil>" {
+				t.Errorf("%d threads: %s", threads, got)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%d threads: the reader waits for one pipe, and the writer for the other", threads)
+		}
+	}
+}
+
+// A side that cannot be read ends the reading, although the other waits for its input, and its error is the one that
+// is returned.
+func TestPairsEndWithOneSide(t *testing.T) {
+	for _, bad := range []string{"1", "2"} {
+		silent, w := io.Pipe()
+		defer w.Close()
+		o := Options{Open: func(name string) (io.ReadCloser, error) {
+			if name == bad {
+				return io.NopCloser(strings.NewReader("no sequences")), nil
+			}
+			return silent, nil
+		}}
+		ended := make(chan error, 1)
+		go func() {
+			_, err := ReadPaired(t.Context(), []string{"1"}, []string{"2"}, o, func(a, b *Block) error { return nil })
+			ended <- err
+		}()
+		select {
+		case err := <-ended:
+			if !errors.Is(err, errNeither) || !strings.HasPrefix(err.Error(), bad+":") {
+				t.Error(err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("side %s is broken, and the other is waited for", bad)
+		}
+	}
+}
+
 func TestEnds(t *testing.T) {
 	a, _, _ := sample(5, 100)
 	file := put(t, filepath.Join(t.TempDir(), "x"), a)
@@ -651,6 +724,17 @@ func TestInterleaved(t *testing.T) {
 	if _, err := ReadInterleaved(t.Context(), []string{"in"}, o, func(a, b *Block) error { return nil }); err == nil ||
 		!strings.Contains(err.Error(), `in: "c", the last record, has no mate`) {
 		t.Error(err)
+	}
+	// Mates do not come from two inputs: an input that was cut off would shift all mates of the next.
+	for _, size := range []int{1, 1 << 20} {
+		o := Options{BlockBytes: size, Open: opened(map[string]string{"cut": ">a\nA\n>b\nC\n>c\nG\n", "odd": ">d\nA\n"})}
+		pairs := 0
+		if _, err := ReadInterleaved(t.Context(), []string{"cut", "odd"}, o, func(a, b *Block) error {
+			pairs += len(a.Records)
+			return nil
+		}); err == nil || !strings.Contains(err.Error(), `cut: "c", the last record, has no mate`) || pairs != 1 {
+			t.Errorf("%d pairs, %v", pairs, err)
+		}
 	}
 }
 
