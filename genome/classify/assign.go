@@ -134,11 +134,18 @@ func (a *assigner) taxid(header, file string) uint32 {
 	return 0
 }
 
-// accessionsOf calls try with what may be the accession of a header, gi|123|ref|NC_000913.3| …, until it is told: with
-// the version and without, the last part first.
-func accessionsOf(header string, try func(accession string) (told bool)) {
-	first, _, _ := strings.Cut(header, " ")
-	for _, part := range slices.Backward(strings.Split(first, "|")) {
+// firstWord returns a header up to its first blank or tab.
+func firstWord(header string) string {
+	if end := strings.IndexAny(header, " \t"); end >= 0 {
+		return header[:end]
+	}
+	return header
+}
+
+// accessionsOf calls try with each possible accession of a header, such as gi|123|ref|NC_000913.3| …, until try returns
+// true: with the version and without, the last part first.
+func accessionsOf(header string, try func(accession string) (known bool)) {
+	for _, part := range slices.Backward(strings.Split(firstWord(header), "|")) {
 		if part == "" {
 			continue
 		}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/genome"
 )
 
 // What is kept of a line is its name alone: lists of NCBI are packed, and a small one may have long lines.
@@ -113,5 +114,25 @@ func TestQueryMemory(t *testing.T) {
 	}
 	if most[0] != mostBlock || most[1] != mostBlock || most[2] >= mostBlock || most[2] < leastBlock {
 		t.Errorf("blocks of %d bytes", most)
+	}
+}
+
+// Windows begin at numbers of 32 bits. A sequence that has more letters is an error, and not one whose windows begin
+// again at its first letter. The text is memory that nobody touches, of which the system gives none.
+func TestSequencesOf4GiB(t *testing.T) {
+	b := &Builder{o: Options{}, taxonomy: &Taxonomy{}, assigner: &assigner{}}
+	if err := b.o.complete(); err != nil {
+		t.Fatal(err)
+	}
+	const end = 1<<32 + 1000
+	block := &genome.Block{Input: "large.fa", Text: make([]byte, end+1),
+		Records: []genome.Record{{Name: []byte("a taxid|1"), Start: end - 500, End: end}}}
+	r, err := b.cut(block)
+	if err == nil {
+		t.Fatalf("the window of letter %d begins at %d", end-500, r.windows[0].Start)
+	}
+	wantInputError(t, err)
+	if !strings.Contains(err.Error(), "large.fa") {
+		t.Error(err)
 	}
 }

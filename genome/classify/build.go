@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -316,6 +317,10 @@ func (b *Builder) cut(block *genome.Block) (*references, error) {
 	if len(b.targets)+len(block.Records) > mostTargets {
 		return nil, fmt.Errorf("more than %d sequences: make two databases", mostTargets)
 	}
+	if len(block.Text) > math.MaxUint32 { // windows begin at numbers of 32 bits
+		return nil, &genome.InputError{Input: block.Input,
+			Err: fmt.Errorf("%d letters in one sequence or block: want less than 4 GiB", len(block.Text))}
+	}
 	if n := len(b.inputs); n == 0 || b.inputs[n-1].Name != block.Input {
 		b.inputs = append(b.inputs, Input{Name: block.Input})
 	}
@@ -476,7 +481,7 @@ func (b *Builder) settle(ctx context.Context) error {
 			}
 		}
 		if b.unknowns++; len(b.unknown) < someNames {
-			name, _, _ := strings.Cut(t.name, " ")
+			name := firstWord(t.name)
 			b.unknown = append(b.unknown, name[:min(len(name), 60)])
 		}
 		if u.id != 0 {

@@ -618,7 +618,7 @@ func TestTaxaOfReferences(t *testing.T) {
 		header, file string
 		want         uint32
 	}{{"NC_7.2 x taxid|40", "GCF_1.1.fa", 40}, {"NC_7.2 x", "d/GCF_1.1_ASM1_genomic.fna.gz", 31}, {"NC_7.2 x", "GCF_1.10.fa", 32}, {"NC_7.3", "x.fa", 32},
-		{"gi|5|ref|NC_7.2| x", "x.fa", 32}, {"NC_8.1", "x.fa", 0}, {"taxid|x", "x.fa", 0}, {"", "-", 0}} {
+		{"gi|5|ref|NC_7.2| x", "x.fa", 32}, {"NC_7\tx y", "x.fa", 32}, {"NC_8.1", "x.fa", 0}, {"taxid|x", "x.fa", 0}, {"", "-", 0}} {
 		if got := a.tell(t, c.header, c.file); got != c.want {
 			t.Errorf("%q of %s: taxon %d, want %d", c.header, c.file, got, c.want)
 		}

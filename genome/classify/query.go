@@ -769,7 +769,8 @@ func (c *Classifier) Run(ctx context.Context, reads, mates []string, o genome.Op
 		}
 		return nil
 	})
-	return counts, g.Wait()
+	err = g.Wait() // before counts are read
+	return counts, err
 }
 
 // workersOf is how many there are. On CPUs they do nearly all there is to do. Beside GPUs the other cores read, and

@@ -64,7 +64,7 @@ func ParseRank(name string) (Rank, error) {
 
 func rankOf(name string) Rank {
 	switch name {
-	case "superkingdom", "realm", "acellular root", "cellular root":
+	case "superkingdom", "realm", "acellular root":
 		return Domain
 	case "varietas":
 		return Variety
@@ -92,7 +92,8 @@ type Taxonomy struct {
 const rootID = 1
 
 // LoadTaxonomy reads nodes.dmp, and names.dmp and merged.dmp if they are there, from a folder, in NCBI's form. Taxa
-// whose parent is missing are attached to the root. Errors: *genome.InputError, with file and line.
+// whose parent is missing are attached to the root. A domain below a domain, such as a realm of Viruses, counts as a
+// taxon without a rank. Errors: *genome.InputError, with file and line.
 func LoadTaxonomy(dir string) (*Taxonomy, error) {
 	t := &Taxonomy{merged: map[uint32]uint32{}}
 	t.add(rootID, Root, "root")
@@ -124,6 +125,7 @@ func LoadTaxonomy(dir string) (*Taxonomy, error) {
 	if err := t.acyclic(); err != nil {
 		return nil, &genome.InputError{Input: filepath.Join(dir, "nodes.dmp"), Err: err}
 	}
+	t.oneDomain()
 	err = eachRow(filepath.Join(dir, "names.dmp"), "\t|\t", 4, func(f []string) error {
 		id, err := parseID(f[0])
 		if i, known := t.index[id]; err == nil && known && f[3] == "scientific name" {
@@ -169,6 +171,23 @@ func (t *Taxonomy) acyclic() error {
 		}
 	}
 	return nil
+}
+
+// oneDomain removes the rank of domains below another domain, such as the realms of Viruses, whose rank is acellular
+// root. Otherwise a report would count a read in two domains.
+func (t *Taxonomy) oneDomain() {
+	var inner []uint32
+	for i, r := range t.ranks {
+		for at := uint32(i); r == Domain && at != 0; {
+			if at = t.parents[at]; t.ranks[at] == Domain {
+				inner = append(inner, uint32(i))
+				break
+			}
+		}
+	}
+	for _, i := range inner {
+		t.ranks[i] = Unranked
+	}
 }
 
 // find gives the index of an id, or, where the tree has none, of what it was merged into.
