@@ -132,6 +132,9 @@ func (b *buildFlags) run(cmd *cobra.Command, args []string) error {
 	}
 	defer undo()
 	warnings := hush(cmd, b.quiet)
+	if err := warnTwice(warnings, args[1:]); err != nil {
+		return err
+	}
 	devices, closeAll, err := b.over.openOr(cmd, device.WithWorkers(b.threads))
 	if err != nil {
 		return err
@@ -395,7 +398,7 @@ func (q *classifyFlags) run(cmd *cobra.Command, name string, inputs []string) (e
 	if err != nil {
 		return fmt.Errorf("--format: %w", err)
 	}
-	if err := q.checkOutputs(name, inputs); err != nil {
+	if err := q.check(cmd, name, inputs); err != nil {
 		return err
 	}
 	inputs, mates, err := q.mates(inputs)
@@ -410,7 +413,7 @@ func (q *classifyFlags) run(cmd *cobra.Command, name string, inputs []string) (e
 		return err
 	}
 	defer undo()
-	errs := hush(cmd, q.quiet || jsonFlag(cmd) && q.out == "-") // lines are on stdout, and stderr is for JSON alone
+	errs := hush(cmd, q.quiet || q.onlyJSON(cmd))
 	devices, closeAll, err := q.several.openOr(cmd, device.WithWorkers(q.threads))
 	if err != nil {
 		return err
@@ -484,7 +487,18 @@ func (q *classifyFlags) run(cmd *cobra.Command, name string, inputs []string) (e
 	return nil
 }
 
-// checkOutputs tells of outputs that cannot be written, or that would take the place of what is read.
+// onlyJSON reports whether stderr is for JSON only, because the lines go to stdout.
+func (q *classifyFlags) onlyJSON(cmd *cobra.Command) bool { return jsonFlag(cmd) && q.out == "-" }
+
+// check checks the outputs, and warns of inputs that are named twice.
+func (q *classifyFlags) check(cmd *cobra.Command, name string, inputs []string) error {
+	if err := q.checkOutputs(name, inputs); err != nil || q.onlyJSON(cmd) {
+		return err
+	}
+	return warnTwice(cmd.ErrOrStderr(), inputs)
+}
+
+// checkOutputs returns an error for outputs that cannot be written, or that would replace a file that is read.
 func (q *classifyFlags) checkOutputs(name string, inputs []string) error {
 	outputs := []output{}
 	for _, o := range []output{{"--out", q.out}, {"--report", q.report}, {"--abundances", q.abundances}} {

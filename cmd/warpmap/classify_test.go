@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/genome"
+	"github.com/warpmap/warpmap/genome/kmers"
 	"github.com/warpmap/warpmap/internal/testenv"
 )
 
@@ -309,5 +310,42 @@ func TestReadsAmongGenomes(t *testing.T) {
 	if err := errors.Join(err, json.Unmarshal([]byte(out), &got)); err != nil || len(got.Inputs) != 2 || got.Inputs[1].Sequences != 1 ||
 		got.Inputs[1].Letters != 3000 || strings.Contains(errs, "warning") {
 		t.Errorf("%+v %s %v", got, errs, err)
+	}
+}
+
+// TestInputsNamedTwice reads a file that is named twice as often as it is named, as jellyfish and kmc do, and warns of it,
+// also with --quiet: a folder and a file in it, or a link, are easily given both.
+func TestInputsNamedTwice(t *testing.T) {
+	dir := genomes(t)
+	in := func(name string) string { return filepath.Join(dir, name) }
+	if err := os.Link(in("1.fa"), in("link.fa")); err != nil {
+		t.Skip(err)
+	}
+	must(t, "classify", "build", in("x.db"), in("refs"), "--taxonomy", in("tax"))
+	for _, c := range []struct{ args, want string }{
+		{"kmers count 1.fa 2.fa -k 5 -o x.wk", ""},
+		{"kmers count 1.fa 1.fa -k 5 -o x.wk", "1.fa is the same file as 1.fa"},
+		{"kmers count 1.fa link.fa 2.fa 1.fa -k 5 -o x.wk -q", "(2 of 4): link.fa is the same file as 1.fa"},
+		{"classify build y.db refs --taxonomy tax --force", ""},
+		{"classify build y.db refs refs/6.fa --taxonomy tax --force", "refs/6.fa is the same file as refs/6.fa"},
+		{"classify query x.db 1.fa 2.fa --out x.tsv", ""},
+		{"classify query x.db 1.fa link.fa --paired --out x.tsv", "link.fa is the same file as 1.fa"},
+		{"classify query x.db 1.fa link.fa --json", ""}, // stdout has the lines, and stderr JSON
+		{"classify query x.db 1.fa link.fa --json --out x.tsv", "link.fa is the same file as 1.fa"},
+	} {
+		t.Chdir(dir)
+		_, errs, err := run(t, strings.Fields(c.args)...)
+		if err != nil || strings.Contains(errs, "warning: ") != (c.want != "") ||
+			!strings.Contains(errs, c.want) {
+			t.Errorf("%s: %v %s, want %q", c.args, err, errs, c.want)
+		}
+	}
+	t.Chdir(dir)
+	once, twice := must(t, "kmers", "count", "1.fa", "-k", "5", "-o", "x.wk", "--json"),
+		must(t, "kmers", "count", "1.fa", "link.fa", "-k", "5", "-o", "x.wk", "--json")
+	var a, b kmers.Summary
+	if err := errors.Join(json.Unmarshal([]byte(once), &a), json.Unmarshal([]byte(twice), &b)); err != nil ||
+		b.Total != 2*a.Total || a.Total == 0 || b.Distinct != a.Distinct {
+		t.Errorf("%+v, %+v, %v: want counts twice as large", a, b, err)
 	}
 }

@@ -58,7 +58,8 @@ K-mers take 8 to 20 bytes each, and those of more than 32 letters twice that. Wi
 they go to temporary files, in the folder that TMPDIR names, and are counted a part at a time; the result is the same.
 Temporary files take about 1.5 bytes a k-mer, and then 12, or 20, for each that is kept.
 
-A count stops at 4,294,967,295. With --devices each of several devices counts a part of the k-mers.`,
+A count stops at 4,294,967,295. A file that is named twice counts twice, and there is a warning. With --devices each of
+several devices counts a part of the k-mers.`,
 		Example: `  warpmap kmers count genome.fa -k 31 --out genome.wk
   warpmap kmers count reads_1.fq.gz reads_2.fq.gz -k 21 --canonical --min 2 --out reads.wk
   zcat *.fa.gz | warpmap kmers count - -k 16 --json
@@ -82,6 +83,9 @@ A count stops at 4,294,967,295. With --devices each of several devices counts a 
 				return err
 			}
 			warnings := hush(cmd, quiet)
+			if err := warnTwice(warnings, args); err != nil {
+				return err
+			}
 			devices, closeAll, err := over.openOr(cmd, device.WithWorkers(o.Read.Threads))
 			if err != nil {
 				return err
@@ -195,6 +199,19 @@ func checkOutputs(others, inputs []string, outputs ...output) error {
 			return &usageError{fmt.Errorf("%s %s: %s is to be written there: want two names", o.flag, o.name, other)}
 		}
 		paths[path] = o.flag
+	}
+	return nil
+}
+
+// warnTwice prints a warning if inputs, as genome.Expand has them, name a file more than once. It is read as often.
+func warnTwice(w io.Writer, inputs []string) error {
+	expanded, err := genome.Expand(inputs)
+	if err != nil {
+		return err
+	}
+	if again, earlier, n := files.Twice(expanded); n > 0 {
+		fmt.Fprintf(w, "warning: input files that are named more than once count each time (%d of %d): %s is the same "+
+			"file as %s\n", n, len(expanded), again, earlier)
 	}
 	return nil
 }

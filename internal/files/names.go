@@ -144,6 +144,32 @@ func Once(names []string) (again string, err error) {
 	return "", nil
 }
 
+// Twice looks for regular files that are named more than once, by whatever names. It returns the first such name, the
+// earlier name of its file, and the number of names whose files have earlier ones.
+func Twice(names []string) (again, earlier string, n int) {
+	type named struct {
+		name  string
+		about fs.FileInfo
+	}
+	bySize := map[int64][]named{} // files of different sizes are different files
+	for _, name := range names {
+		about, err := stat(name)
+		if err != nil || !about.Mode().IsRegular() {
+			continue
+		}
+		others := bySize[about.Size()]
+		same := slices.IndexFunc(others, func(x named) bool { return os.SameFile(x.about, about) })
+		if same < 0 {
+			bySize[about.Size()] = append(others, named{name, about})
+			continue
+		}
+		if n++; n == 1 {
+			again, earlier = name, others[same].name
+		}
+	}
+	return again, earlier, n
+}
+
 // stat is os.Stat of an input.
 func stat(name string) (fs.FileInfo, error) {
 	if name == "-" {

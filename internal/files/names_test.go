@@ -197,6 +197,26 @@ func TestOnce(t *testing.T) {
 	}
 }
 
+func TestTwice(t *testing.T) {
+	t.Chdir(t.TempDir())
+	put(t, "x", "1")
+	put(t, "y", "2") // of the same size
+	put(t, "z", "")
+	if err := os.Link("y", "link"); err != nil {
+		t.Skip(err)
+	}
+	for _, c := range []struct {
+		names          []string
+		again, earlier string
+		n              int
+	}{{[]string{"x", "y", "z", "absent", "absent", os.DevNull, os.DevNull}, "", "", 0},
+		{[]string{"x", "y", "link", "./x", "z"}, "link", "y", 2}} {
+		if again, earlier, n := Twice(c.names); again != c.again || earlier != c.earlier || n != c.n {
+			t.Errorf("%q: %q, %q, %d", c.names, again, earlier, n)
+		}
+	}
+}
+
 func TestCutPacking(t *testing.T) {
 	for name, want := range map[string][2]string{"A.FA.GZ": {"a.fa", "gzip"}, "x.bgz": {"x", "gzip"},
 		"x.csv.zstd": {"x.csv", "zstd"}, "gz": {"gz", ""}} {
