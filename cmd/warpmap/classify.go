@@ -475,10 +475,21 @@ func (q *classifyFlags) run(cmd *cobra.Command, name string, inputs []string) (e
 	if err := q.reports(tally); err != nil {
 		return err
 	}
-	s.Reads, s.Letters, s.Classified, s.Ranks = tally.Reads, tally.Letters, tally.Classified(), tally.Summary()
+	return q.summarize(cmd, errs, &s, tally)
+}
+
+// summarize prints the summary of all reads, and a warning if mates have different names. errs is standard error, also
+// with --quiet.
+func (q *classifyFlags) summarize(cmd *cobra.Command, errs io.Writer, s *classifySummary, tally *classify.Tally) error {
+	if tally.Strangers > 0 && !q.onlyJSON(cmd) {
+		fmt.Fprintf(errs, "warning: %d of %d pairs have mates with different names: want files in turns, first and "+
+			"second, with mates in the same order\n", tally.Strangers, tally.Reads)
+	}
+	s.Reads, s.Letters, s.Strangers = tally.Reads, tally.Letters, tally.Strangers
+	s.Classified, s.Ranks = tally.Classified(), tally.Summary()
 	s.Rate = float64(s.Reads) / s.Querying * 60
 	switch {
-	case jsonFlag(cmd) && q.out == "-":
+	case q.onlyJSON(cmd):
 		return printJSON(errs, s)
 	case jsonFlag(cmd):
 		return printJSON(cmd.OutOrStdout(), s)
@@ -566,6 +577,7 @@ type classifySummary struct {
 	Reads      int64                  `json:"reads"` // or pairs
 	Letters    int64                  `json:"letters"`
 	Broken     int64                  `json:"broken,omitempty"`
+	Strangers  int64                  `json:"strangers,omitempty"` // pairs whose mates have different names
 	Classified int64                  `json:"classified"`
 	Rate       float64                `json:"reads_per_minute"`
 	Loading    float64                `json:"loading_seconds"`

@@ -349,3 +349,33 @@ func TestInputsNamedTwice(t *testing.T) {
 		t.Errorf("%+v, %+v, %v: want counts twice as large", a, b, err)
 	}
 }
+
+// TestMatesOfOtherReads warns if files of mates do not belong together, which no count of records shows.
+func TestMatesOfOtherReads(t *testing.T) {
+	dir := genomes(t)
+	in := func(name string) string { return filepath.Join(dir, name) }
+	must(t, "classify", "build", in("x.db"), in("refs"), "--taxonomy", in("tax"))
+	for _, c := range []struct {
+		first, second string
+		want          int
+	}{{"a/1 x\tb y\tc.1", "a/2 y\tb z\tc.2", 0}, {"a\tb\tc", "b\ta\tc", 2}, {"a/1\tb\tc", "a/1\tb/2\tc", 0},
+		{"a1\tb\tc", "a2\tb\tc", 1}, {"a 1\tb\t", "a 2\tbb\t", 1}} {
+		for name, headers := range map[string]string{"m1.fa": c.first, "m2.fa": c.second} {
+			text := ""
+			for header := range strings.SplitSeq(headers, "\t") {
+				text += ">" + header + "\nACGTACGT\n"
+			}
+			if err := os.WriteFile(in(name), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		out, errs, err := run(t, "classify", "query", in("x.db"), in("m1.fa"), in("m2.fa"), "--paired", "--json", "--out",
+			in("x.tsv"))
+		var s classifySummary
+		if err := errors.Join(err, json.Unmarshal([]byte(out), &s)); err != nil || s.Strangers != int64(c.want) ||
+			strings.Contains(errs, fmt.Sprintf("warning: %d of 3 pairs have mates with different names", c.want)) !=
+				(c.want > 0) {
+			t.Errorf("%q, %q: %d strangers, %v %s, want %d", c.first, c.second, s.Strangers, err, errs, c.want)
+		}
+	}
+}

@@ -135,9 +135,11 @@ func (a *assigner) taxid(header, file string) uint32 {
 }
 
 // firstWord returns a header up to its first blank or tab.
-func firstWord(header string) string {
-	if end := strings.IndexAny(header, " \t"); end >= 0 {
-		return header[:end]
+func firstWord[T string | []byte](header T) T {
+	for i := range len(header) {
+		if header[i] == ' ' || header[i] == '\t' {
+			return header[:i]
+		}
 	}
 	return header
 }

@@ -39,13 +39,7 @@ func (c *Classifier) AppendLines(to []byte, r *Result, f Format) []byte {
 	to = slices.Grow(to, lineBytes*len(r.Verdicts))
 	for i, v := range r.Verdicts {
 		read := r.Reads.Records[i]
-		name := read.Name
-		for j, b := range name {
-			if b == ' ' || b == '\t' {
-				name = name[:j]
-				break
-			}
-		}
+		name := firstWord(read.Name)
 		if f == MetaCacheLines {
 			to = append(append(to, name...), "\t|\t"...)
 			to = append(append(to, c.digits(v.Taxon)...), '\n')
@@ -131,9 +125,12 @@ type Tally struct {
 	c       *Classifier
 	Reads   int64 // how many reads, or pairs, were counted
 	Letters int64
-	truth   bool
-	mu      sync.Mutex
-	idle    []*counts // what batches were counted in: as many as there were at a time
+	// Strangers is the number of pairs whose mates have different names. The number of the mate at the end of a name,
+	// as in r7/1 and r7/2, or with a dot or an underscore, makes no difference.
+	Strangers int64
+	truth     bool
+	mu        sync.Mutex
+	idle      []*counts // what batches were counted in, for later batches
 }
 
 // counts are those of some batches.
@@ -156,13 +153,37 @@ func (c *Classifier) newCounts() *counts {
 // Add counts the verdicts of a batch.
 func (t *Tally) Add(r *Result) {
 	n := t.take()
-	letters := r.Letters()
+	letters, strangers := r.Letters(), r.strangers()
 	n.add(r, t.truth)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.idle = append(t.idle, n)
 	t.Reads += int64(len(r.Verdicts))
 	t.Letters += letters
+	t.Strangers += strangers
+}
+
+// strangers counts the pairs whose mates have different names.
+func (r *Result) strangers() (n int64) {
+	if r.Mates == nil {
+		return 0
+	}
+	for i, x := range r.Reads.Records {
+		if !bytes.Equal(mateless(x.Name), mateless(r.Mates.Records[i].Name)) {
+			n++
+		}
+	}
+	return n
+}
+
+// mateless returns a read's name without the number of the mate at its end.
+func mateless(name []byte) []byte {
+	name = firstWord(name)
+	n := len(name) - 2
+	if n > 0 && strings.IndexByte("/._", name[n]) >= 0 && (name[n+1] == '1' || name[n+1] == '2') {
+		return name[:n]
+	}
+	return name
 }
 
 // take gives counts that nobody else counts in.
