@@ -134,7 +134,7 @@ template <class Tile, class I, class Job> __device__ __forceinline__ void drive(
                     ring[now + lane] = coming;
                     now ^= 32;
                     coming = load(feed.ahead() + feed.stride);
-                    if constexpr (Tile::LANES == 1) warp.sync(); // larger tiles meet in their round
+                    warp.sync(); // the row can be read: the votes of a round order no memory
                 }
             } else if (!warp.any(busy)) break;
             bool was = busy;
