@@ -115,6 +115,12 @@ var bareFlags = []string{"-nostdlib", "-fno-asynchronous-unwind-tables", "-fno-u
 
 const bareLibrary = "-lgcc"
 
+// watchFlag has the compiler call functions of kernel/model.cuh before accesses. clang also replaces atomic operations,
+// even in functions that are to stay as they are, unless clangWatchFlags forbid it.
+const watchFlag = "-fsanitize=thread"
+
+var clangWatchFlags = []string{"-mllvm", "-tsan-instrument-atomics=0"}
+
 // Tests' programs are not compiled with lanes.cuh each, but linked with an object of it, which is kept beside them. It
 // takes g++ 40 ms, a third of what a program without kernels takes.
 const linkedFlag, lanesFlag, lanesObject = "-DWARPMAP_LINKED", "-DWARPMAP_LANES", "lanes.o"
@@ -130,7 +136,7 @@ func (c *cxx) options(m mode) (options []string) {
 	switch {
 	case m == modelling:
 		// Calls that stay calls tell where an access is from. The functions that are called for accesses are the program's own.
-		options = append(options, "-DWARPMAP_STRESS", "-DWARPMAP_QUICK", "-DWARPMAP_MODEL", "-Og", "-fno-inline", "-g1", "-fsanitize=thread")
+		options = append(options, "-DWARPMAP_STRESS", "-DWARPMAP_QUICK", "-DWARPMAP_MODEL", "-Og", "-fno-inline", "-g1", watchFlag)
 		if !quick.Kernels {
 			options = append(options, bareFlags...)
 		}
@@ -262,8 +268,11 @@ func (c *cxx) output(program string, sources []File, args []string) ([]byte, err
 			return nil, err
 		}
 	}
-	if strings.Contains(version, "clang") { // to which they are errors
+	if strings.Contains(version, "clang") { // which does not know gccFlags
 		args = slices.DeleteFunc(args, func(arg string) bool { return slices.Contains(gccFlags, arg) })
+		if slices.Contains(args, watchFlag) {
+			args = slices.Concat(clangWatchFlags, args)
+		}
 	}
 	out, err := cmd.run(c.ctx, compileLimit, dir, append(args, "-o", "module.so")...)
 	switch {

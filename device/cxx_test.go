@@ -235,6 +235,26 @@ func TestQuickKernels(t *testing.T) {
 	}
 }
 
+// clang keeps the atomic operations of a program that is checked by the memory model. g++ does so by itself, and refuses
+// the options.
+func TestOptionsOfTheMemoryModel(t *testing.T) {
+	for version, clang := range map[string]bool{"c++ 12.2.0": false, "Debian clang version 16.0.6": true} {
+		dir := t.TempDir()
+		log := filepath.Join(dir, "log")
+		t.Setenv("CXX", script(t, filepath.Join(dir, "cxx"), fmt.Sprintf(`[ "$1" = --version ] && echo %s && exit; echo "$@" >> %q; exit 1`, version, log)))
+		if _, err := openHere(t, WithMemoryModel(1)).Compile(cacheProgram); !errors.As(err, new(*CompileError)) {
+			t.Errorf("%s: %v", version, err)
+		}
+		args, err := os.ReadFile(log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(args), "-mllvm -tsan-instrument-atomics=0") != clang || !strings.Contains(string(args), "-fsanitize=thread") {
+			t.Errorf("%s was run with %s", version, args)
+		}
+	}
+}
+
 // sleeper is a compiler that says its version, or does not, and starts another program that never ends.
 func sleeper(t *testing.T, answers bool) (path, pid string) {
 	dir := t.TempDir()

@@ -285,7 +285,8 @@ func WithStress(seed uint64) Option {
 // release is seen as what it does. Two accesses of one launch to one byte, of which one writes, which nothing orders and
 // which are not both of kernel/warpmap.cuh's memory operations, end the launch with a FaultError that names the lines of
 // both. So does load_readonly of what the launch has written. It is meant for small launches: an access costs about a
-// microsecond, and all that a launch does is kept in memory. It has no effect on a GPU.
+// microsecond, and all that a launch does is kept in memory. The C++ compiler must be g++, or clang 16 or newer. It has
+// no effect on a GPU.
 func WithMemoryModel(seed uint64) Option {
 	return func(c *config) { c.stress, c.model, c.seed = true, true, seed }
 }

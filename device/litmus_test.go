@@ -3,11 +3,13 @@ package device_test
 import (
 	"errors"
 	"fmt"
+	"os/exec"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/testenv"
 )
 
 // litmusTest is a few lanes of a block, each with its own program. x, y, f and g are words of a line each, b is the bytes of f, q and r are pairs of words,
@@ -167,7 +169,17 @@ var litmusTests = []litmusTest{
 }
 
 // What the memory model of PTX allows is seen, and what it forbids is not.
-func TestLitmus(t *testing.T) {
+func TestLitmus(t *testing.T) { litmus(t) }
+
+// clang calls other functions for accesses than g++ does, and in more places.
+func TestLitmusWithClang(t *testing.T) {
+	clang, err := exec.LookPath("clang++")
+	testenv.Require(t, "clang", err)
+	t.Setenv("CXX", clang)
+	litmus(t)
+}
+
+func litmus(t *testing.T) {
 	texts := map[bool]string{false: litmusText, true: "#define WARPMAP_SHARED 1\n" + litmusText}
 	for i, c := range litmusTests {
 		texts[c.shared] += litmusKernel(i, c)
@@ -190,6 +202,9 @@ func TestLitmus(t *testing.T) {
 		must(err)
 		for shared, text := range texts {
 			modules[shared], err = d.Compile(&device.Program{Name: "litmus", Files: []device.File{{Name: "litmus.cu", Text: text}}})
+			if err != nil && strings.Contains(err.Error(), "or clang 16 or newer") {
+				testenv.Require(t, "clang", err)
+			}
 			must(err)
 		}
 		memory, err = device.Make[uint64](d, 128)

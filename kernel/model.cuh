@@ -622,7 +622,7 @@ UNWATCHED inline bool ends() { return s.m && s.m->full; }
 } // namespace model
 
 // What the compiler calls.
-#define WARPMAP_CALLED extern "C" __attribute__((visibility("hidden"), used, no_sanitize("thread"))) void
+#define WARPMAP_CALLED extern "C" UNWATCHED __attribute__((visibility("hidden"), used)) void
 #define WARPMAP_CALLED_OF(size)                                                                                          \
     WARPMAP_CALLED __tsan_read##size(void* p) { model::plain(p, size, false, __builtin_return_address(0)); }             \
     WARPMAP_CALLED __tsan_write##size(void* p) { model::plain(p, size, true, __builtin_return_address(0)); }             \
@@ -638,6 +638,21 @@ WARPMAP_CALLED_OF(16)
 WARPMAP_CALLED __tsan_read_range(void* p, u64 n) { model::plain(p, n, false, __builtin_return_address(0)); }
 WARPMAP_CALLED __tsan_write_range(void* p, u64 n) { model::plain(p, n, true, __builtin_return_address(0)); }
 WARPMAP_CALLED __tsan_init() {}
+#if defined(__clang__) // which calls these for structs of more than 16 bytes
+#define WARPMAP_CALLED_COPY(name)                                              \
+    WARPMAP_CALLED* __tsan_##name(void* to, const void* from, size_t n) {      \
+        model::plain((void*)from, n, false, __builtin_return_address(0));      \
+        model::plain(to, n, true, __builtin_return_address(0));                \
+        return name(to, from, n);                                              \
+    }
+WARPMAP_CALLED_COPY(memcpy)
+WARPMAP_CALLED_COPY(memmove)
+#undef WARPMAP_CALLED_COPY
+WARPMAP_CALLED* __tsan_memset(void* to, int value, size_t n) {
+    model::plain(to, n, true, __builtin_return_address(0));
+    return memset(to, value, n);
+}
+#endif
 WARPMAP_CALLED __tsan_func_entry(void* pc) {
     if (!model::s.on) return;
     model::Lane& l = model::s.lanes[model::this_lane()];
