@@ -580,7 +580,8 @@ func TestOldNVRTC(t *testing.T) {
 // A GPU newer than the NVRTC is given code for the newest older GPU whose code it runs.
 func TestGPUNewerThanNVRTC(t *testing.T) {
 	f, opt := fake(t)
-	f.Set("capability", 87)
+	f.Set("capability", 89)
+	f.Set("nvrtc newest", 86)
 	cache := t.TempDir()
 	d, err := device.Open("cuda:0", device.WithCache(cache))
 	must(t, err)
@@ -595,12 +596,14 @@ func TestGPUNewerThanNVRTC(t *testing.T) {
 		t.Errorf("compiled as %.60q, %v", image, err)
 	}
 
-	f.Set("capability", 120)
-	_, err = device.Open("cuda:0", opt)
-	if !errors.Is(err, device.ErrNoNVRTC) {
-		t.Errorf("%v", err)
+	for capability, arch := range map[int64]string{120: "sm_120", 87: "sm_87"} { // 8.7 is a Tegra
+		f.Set("capability", capability)
+		_, err = device.Open("cuda:0", opt)
+		if !errors.Is(err, device.ErrNoNVRTC) {
+			t.Errorf("%v", err)
+		}
+		contains(t, err, "cannot compile for "+arch, "only for sm_50 sm_70 sm_75 sm_80 sm_86:")
 	}
-	contains(t, err, "cannot compile for sm_120", "sm_86 sm_89 sm_90")
 }
 
 func TestCUDACompileError(t *testing.T) {

@@ -156,19 +156,21 @@ func (l *Library) describe() error {
 	return nil
 }
 
-// tegras are the architectures of Tegras. Other GPUs do not run their code, though its number is lower.
+// tegras are the architectures of Tegras. Other GPUs do not run their code, though its number is lower, and NVIDIA
+// promises none of them that it runs the code of another architecture.
 var tegras = []int{53, 62, 72, 87, 88, 101, 110}
 
 // Target returns the newest architecture that the library compiles for and whose code runs on a GPU of the given one: a
-// cubin for sm_80 runs on sm_86, but not on sm_75 or sm_90. An error says what the library does compile for.
+// cubin for sm_80 runs on sm_86, but not on sm_75 or sm_90, nor on the Tegra sm_87. An error names the architectures that
+// the library compiles for.
 func (l *Library) Target(arch string) (string, error) {
 	want, err := parseArch(arch)
 	if err != nil {
 		return "", err
 	}
-	best := 0
+	best, tegra := 0, slices.Contains(tegras, want)
 	for _, a := range l.archs {
-		if a == want || a/10 == want/10 && a < want && !slices.Contains(tegras, a) {
+		if a == want || !tegra && a/10 == want/10 && a < want && !slices.Contains(tegras, a) {
 			best = a
 		}
 	}

@@ -86,7 +86,7 @@ func TestTarget(t *testing.T) {
 	if l.String() != "NVRTC 12.4" {
 		t.Errorf("%v", l)
 	}
-	for arch, want := range map[string]string{"sm_70": "sm_70", "sm_72": "sm_70", "sm_87": "sm_86", "sm_90": "sm_90", "sm_100": "", "sm_60": "", "sm_120": ""} {
+	for arch, want := range map[string]string{"sm_70": "sm_70", "sm_72": "", "sm_87": "", "sm_88": "", "sm_90": "sm_90", "sm_100": "", "sm_60": "", "sm_120": ""} {
 		got, err := l.Target(arch)
 		if got != want || (err != nil) != (want == "") {
 			t.Errorf("%s: compiled for %q, %v; want %q", arch, got, err, want)
