@@ -101,6 +101,7 @@ func openCUDA(index int, cfg *config) (backend, error) {
 		}
 		g.comp = &rtc{arch: g.about.Arch, missing: err} // what is compiled already will do
 	}
+	g.comp.shared = g.about.Shared
 	g.about.Compiler = g.comp.ident()
 	g.about.CAS128 = g.comp.swap128(g.about.Arch)
 	if g.ctx, err = drv.DevicePrimaryCtxRetain(g.dev); err != nil {
@@ -726,6 +727,7 @@ func (g *gpu) close() error {
 type rtc struct {
 	lib     *nvrtc.Library
 	arch    string
+	shared  int64 // bytes that a block of the GPU can have, which may be newer than arch
 	missing error // why there is no lib
 	checks  bool  // the front end is enough
 	ctx     context.Context
@@ -744,7 +746,7 @@ func openNVRTC(ctx context.Context, path, arch string, driver int) (*rtc, error)
 	if err != nil {
 		return nil, fmt.Errorf("%w for %s: %v: %s", ErrNoNVRTC, arch, err, installNVRTC)
 	}
-	return &rtc{lib: lib, arch: target, ctx: ctx}, nil
+	return &rtc{lib: lib, arch: target, shared: sharedOf(arch), ctx: ctx}, nil
 }
 
 // swap128 tells whether kernels have a 128-bit compare-and-swap. Those in the cache are taken to be of an NVRTC that knows it, as all from 12.3 on do.
@@ -792,7 +794,7 @@ func (c *rtc) compile(src *source) ([]byte, error) {
 		}
 		return nil, c.failed(src, log)
 	}
-	if log := misfits(c.arch, image); log != "" {
+	if log := misfits(c.arch, c.shared, image); log != "" {
 		return nil, c.failed(src, log)
 	}
 	return image, err

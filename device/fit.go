@@ -25,18 +25,18 @@ const (
 	warpRegisters   = 256 // a warp gets a multiple of these
 )
 
-// misfits returns a line for each kernel of a cubin whose blocks need more than the architecture has. Such a kernel
-// compiles, but no launch of it succeeds.
-func misfits(arch string, cubin []byte) (log string) {
+// misfits returns a line for each kernel of a cubin whose blocks need more than the GPU has, with that many bytes of shared
+// memory for a block. Such a kernel compiles, but no launch of it succeeds.
+func misfits(arch string, shared int64, cubin []byte) (log string) {
 	for _, k := range kernelNeeds(arch, cubin) {
-		log += k.misfit(arch)
+		log += k.misfit(arch, shared)
 	}
 	return log
 }
 
-func (k needs) misfit(arch string) (log string) {
-	if most := sharedOf(arch); k.shared > most {
-		log = fmt.Sprintf("kernel %s: a block needs %d bytes of shared memory, and %s has %d\n", k.kernel, k.shared, arch, most)
+func (k needs) misfit(arch string, shared int64) (log string) {
+	if k.shared > shared {
+		log = fmt.Sprintf("kernel %s: a block needs %d bytes of shared memory, and %s has %d\n", k.kernel, k.shared, arch, shared)
 	}
 	warp := (32*k.registers + warpRegisters - 1) / warpRegisters * warpRegisters
 	if k.registers > threadRegisters || k.threads/32*warp > blockRegisters {

@@ -60,6 +60,29 @@ func TestKernelThatDoesNotFit(t *testing.T) {
 	}
 }
 
+// A kernel is compared with the shared memory that the GPU's driver reports, and not with that of the architecture which
+// it is compiled for: a GPU that is newer than the NVRTC may have less, or more.
+func TestKernelFitsTheGPU(t *testing.T) {
+	const static = 40 << 10
+	c, err := openNVRTC(t.Context(), "", "sm_86", 0)
+	testenv.Require(t, "nvrtc", only(err, ErrNoNVRTC))
+	for _, g := range []struct {
+		reported, needed int64
+		fits             bool
+	}{{120 << 10, 120 << 10, true}, {120 << 10, 120<<10 + 16, false}, {80 << 10, 80 << 10, true}, {80 << 10, 80<<10 + 16, false}} {
+		c.shared = g.reported
+		src, err := fitProgram(g.needed-static).source(true, g.reported, fast)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = src.compile(c)
+		want := fmt.Sprintf("kernel both: a block needs %d bytes of shared memory, and sm_86 has %d", g.needed, g.reported)
+		if e := (*CompileError)(nil); g.fits && err != nil || !g.fits && (!errors.As(err, &e) || !strings.Contains(e.Log, want)) {
+			t.Errorf("%+v: %v", g, err)
+		}
+	}
+}
+
 // only returns err if it is the given one.
 func only(err, want error) error {
 	if errors.Is(err, want) {
@@ -75,7 +98,7 @@ func TestTooManyRegisters(t *testing.T) {
 		threads, registers int64
 		fits               bool
 	}{{256, 255, true}, {256, 256, false}, {512, 128, true}, {512, 129, false}, {1024, 64, true}, {1024, 65, false}, {32, 255, true}} {
-		log := needs{kernel: "wide", threads: c.threads, registers: c.registers}.misfit("sm_75")
+		log := needs{kernel: "wide", threads: c.threads, registers: c.registers}.misfit("sm_75", sharedOf("sm_75"))
 		want := fmt.Sprintf("kernel wide: a block needs %d threads with %d registers each, and sm_75 has 255", c.threads, c.registers)
 		if fits := log == ""; fits != c.fits || !fits && !strings.HasPrefix(log, want) {
 			t.Errorf("%d threads with %d registers: %q, want %q: %t", c.threads, c.registers, log, want, !c.fits)
