@@ -304,8 +304,8 @@ func (g *gpu) trim() error {
 	return nil
 }
 
-// openPool makes the pool when it is first asked for; its handle is 0 where the driver has none. Allocations must not wait for the work
-// of others, so memory whose free has not passed is not given out.
+// openPool makes the pool when it is first asked for. Its handle is 0 if the driver has none, or refuses to make it.
+// Allocations must not wait for the work of others, so memory whose free has not passed is not given out.
 func (g *gpu) openPool() (h uintptr, err error) {
 	p := &g.pool
 	p.Lock()
@@ -341,7 +341,12 @@ func (g *gpu) openPool() (h uintptr, err error) {
 				g.drv.StreamDestroy(st)
 			}
 		}
-		return 0, err
+		e := (*cu.Error)(nil)
+		if !errors.As(err, &e) || e.Code.Sticky() || e.Code.Unclear() {
+			return 0, err
+		}
+		p.tried = e.Code != cu.ErrorOutOfMemory // there may be memory later
+		return 0, nil
 	}
 	p.tried, p.h, p.allocs, p.frees = true, h, made[0], made[1]
 	return h, nil

@@ -512,6 +512,28 @@ func TestFreeAfterWithoutPools(t *testing.T) {
 	})
 }
 
+// A driver that says it has pools, and makes none, gives memory all the same. It is asked again if it was short of memory.
+func TestPoolThatIsRefused(t *testing.T) {
+	for code, again := range map[int64]int64{801: 0, 1: 0, 2: 1} { // not supported; invalid value; out of memory
+		f, d := openFake(t)
+		streams := f.Get("streams")
+		f.Set("pool error", code)
+		for _, pools := range []int64{0, again} {
+			s, err := device.MakePooled[byte](d, 100)
+			if err != nil {
+				t.Fatalf("error %d: %v", code, err)
+			}
+			if n := f.Get("pools"); n != pools || f.Get("allocs") != 1 || f.Get("streams") != streams+2*pools {
+				t.Errorf("error %d: %d pools, want %d; %d allocations, %d streams", code, n, pools, f.Get("allocs"), f.Get("streams")-streams)
+			}
+			must(t, s.FreeAfter(nil))
+			f.Set("pool error", 0)
+		}
+		must(t, d.Close())
+		f.NoLeaks()
+	}
+}
+
 // What a stream has yet to give back counts as used: the device never holds more than WithMemory says, and an allocation that fits once
 // the stream has passed waits for it.
 func TestMemoryBoundHoldsForQueuedFrees(t *testing.T) {

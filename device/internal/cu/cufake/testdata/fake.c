@@ -18,12 +18,12 @@ enum { OOM = 2, NOT_READY = 600, NO_DEVICE = 100, INVALID_DEVICE = 101, INVALID_
 enum { DEVICES, CAPABILITY, INIT, MEMORY, FAULT, LAUNCHES, CONTEXTS, ALLOCS, USED, HOST, STREAMS, EVENTS, MODULES,
        NVRTC_VERSION, NVRTC_OLDEST, NVRTC_NEWEST, NVRTC_FAIL, PROGRAMS, DYNAMIC, SHARED, HEAP, PARAMS,
        POOLS, HAS_POOLS, HOLD, WAITS, FREES, PEAK, KEPT, PEERS, ENABLED, ACROSS, IPC, STRICT,
-       IDLE, TRIMS, POOLED, UNTOLD, NO_RECORDS, NO_FREES, NO_WAITS, NO_MEMORY, WIDE, DRIVER, MIG, VALUES };
+       IDLE, TRIMS, POOLED, UNTOLD, NO_RECORDS, NO_FREES, NO_WAITS, NO_MEMORY, WIDE, DRIVER, MIG, NO_POOLS, VALUES };
 static const char *names[VALUES] = { "devices", "capability", "init", "memory", "fault", "launches", "contexts",
     "allocs", "used", "host", "streams", "events", "modules", "nvrtc version", "nvrtc oldest", "nvrtc newest",
     "nvrtc fail", "programs", "dynamic", "shared", "heap", "params", "pools",
     "has pools", "hold", "waits", "frees", "peak", "kept", "peers", "enabled", "across",
-    "ipc", "strict", "idle", "trims", "pooled", "untold", "refused records", "refused frees", "refused waits", "refused memory", "wide", "driver", "mig" };
+    "ipc", "strict", "idle", "trims", "pooled", "untold", "refused records", "refused frees", "refused waits", "refused memory", "wide", "driver", "mig", "pool error" };
 static int64_t v[VALUES] = { [DEVICES] = 2, [CAPABILITY] = 90, [MEMORY] = 1 << 20, [FAULT] = ILLEGAL_ADDRESS,
     [NVRTC_VERSION] = 12040, [NVRTC_OLDEST] = 50, [NVRTC_NEWEST] = 90, [DYNAMIC] = 48 << 10,
     [PARAMS] = 24, [HAS_POOLS] = 1, [PEERS] = 1, [IPC] = 1, [DRIVER] = 12080 };
@@ -329,7 +329,7 @@ CUresult cuEventQuery(Handle *e) { NEED(e, EVENTS); return e->held && v[HOLD] ? 
 // A pool is a stream's kind of handle. Its memory is like any other, but that some of what is free stays "idle", which
 // is still "used".
 static void trim(void) { LOCK; v[USED] -= v[IDLE]; v[IDLE] = 0; UNLOCK; }
-CUresult cuMemPoolCreate(void **p, const int *props) { return props[0] == 1 && props[2] == 1 ? make(POOLS, p, "") : 1; }
+CUresult cuMemPoolCreate(void **p, const int *props) { return v[NO_POOLS] ? (int)v[NO_POOLS] : props[0] == 1 && props[2] == 1 ? make(POOLS, p, "") : 1; }
 CUresult cuMemPoolDestroy(void *p) { trim(); return drop(POOLS, p); }
 CUresult cuMemPoolSetAttribute(void *p, int a, void *x) {
     NEED(p, POOLS);
