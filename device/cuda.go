@@ -268,14 +268,20 @@ func (g *gpu) alloc(bytes int64) (addr uint64, err error) {
 // within a word, but compute-sanitizer's has.
 func words(bytes int64) uint64 { return (uint64(bytes) + 7) &^ 7 }
 
-// orTrim runs an allocation, and once more where memory is short and the pool may have some.
-func (g *gpu) orTrim(bytes int64, alloc func() error) error {
-	err := alloc()
-	if outOfMemory(err) && g.pool.handle() != 0 {
+// trimming runs a call of the driver, and once more if memory is short and the pool may have some.
+func (g *gpu) trimming(call func() error) error {
+	err := call()
+	if err != nil && outOfMemory(err) && g.pool.handle() != 0 {
 		if err = firstErr(g.drv.CtxSynchronize(), g.trim()); err == nil {
-			err = alloc()
+			err = call()
 		}
 	}
+	return err
+}
+
+// orTrim runs an allocation by trimming. Its error is an *OutOfMemoryError if there is too little memory.
+func (g *gpu) orTrim(bytes int64, alloc func() error) error {
+	err := g.trimming(alloc)
 	if outOfMemory(err) {
 		free, _, _ := g.drv.MemGetInfo()
 		return &OutOfMemoryError{g.about.Name, bytes, int64(free)}
@@ -642,7 +648,9 @@ func (g *gpu) current(call func() error) error { return g.in(call) }
 func (g *gpu) compiler() compiler { return g.comp }
 
 func (g *gpu) load(program string, image []byte, file string) (m uintptr, err error) {
-	err = g.in(func() (err error) { m, err = g.drv.ModuleLoadData(image); return err })
+	err = g.in(func() error {
+		return g.trimming(func() (err error) { m, err = g.drv.ModuleLoadData(image); return err })
+	})
 	if err != nil {
 		return 0, fmt.Errorf("loading %s: %w", program, err)
 	}
@@ -656,8 +664,10 @@ func (g *gpu) load(program string, image []byte, file string) (m uintptr, err er
 // not of dynamic shared memory.
 func (g *gpu) kernel(module uintptr, name string) (e entry, err error) {
 	var warps, shared int64
-	err = g.in(func() (err error) {
-		if e.handle, err = g.drv.ModuleGetFunction(module, name); err != nil {
+	err = g.in(func() error {
+		// A driver that loads kernels lazily allocates here, or at the first launch.
+		err := g.trimming(func() (err error) { e.handle, err = g.drv.ModuleGetFunction(module, name); return err })
+		if err != nil {
 			return err
 		}
 		for beside, size := range map[string]*int64{"_params": &e.takes, "_warps": &warps, "_shared": &shared} {
@@ -680,7 +690,9 @@ func (g *gpu) launch(stream, kernel uintptr, grid Grid, params unsafe.Pointer, b
 		if err := g.allow(kernel, grid.Shared); err != nil {
 			return err
 		}
-		return g.drv.LaunchKernel(kernel, uint32(grid.Blocks), uint32(grid.Threads), uint32(grid.Shared), stream, params)
+		return g.trimming(func() error {
+			return g.drv.LaunchKernel(kernel, uint32(grid.Blocks), uint32(grid.Threads), uint32(grid.Shared), stream, params)
+		})
 	})
 }
 

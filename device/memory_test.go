@@ -534,6 +534,36 @@ func TestPoolThatIsRefused(t *testing.T) {
 	}
 }
 
+// What a pool keeps goes back to the GPU if the driver lacks memory for a module, a kernel or a launch.
+func TestDriverGetsWhatThePoolKeeps(t *testing.T) {
+	f, opt := fake(t)
+	d, err := device.Open("cuda:0", opt, device.WithKept(1000))
+	must(t, err)
+	kept := func() { // puts something into the pool
+		s, err := device.MakePooled[byte](d, 1000)
+		must(t, err)
+		must(t, s.FreeAfter(nil))
+		if f.Get("idle") == 0 {
+			t.Fatal("the pool keeps nothing")
+		}
+	}
+	f.Set("tight", 1)
+	kept()
+	m, err := d.Compile(fakeProgram)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept()
+	k, err := device.KernelOf[addParams](m, "add")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept()
+	launch(t, d, k)
+	must(t, d.Close())
+	f.NoLeaks()
+}
+
 // What a stream has yet to give back counts as used: the device never holds more than WithMemory says, and an allocation that fits once
 // the stream has passed waits for it.
 func TestMemoryBoundHoldsForQueuedFrees(t *testing.T) {

@@ -18,12 +18,12 @@ enum { OOM = 2, NOT_READY = 600, NO_DEVICE = 100, INVALID_DEVICE = 101, INVALID_
 enum { DEVICES, CAPABILITY, INIT, MEMORY, FAULT, LAUNCHES, CONTEXTS, ALLOCS, USED, HOST, STREAMS, EVENTS, MODULES,
        NVRTC_VERSION, NVRTC_OLDEST, NVRTC_NEWEST, NVRTC_FAIL, PROGRAMS, DYNAMIC, SHARED, HEAP, PARAMS,
        POOLS, HAS_POOLS, HOLD, WAITS, FREES, PEAK, KEPT, PEERS, ENABLED, ACROSS, IPC, STRICT,
-       IDLE, TRIMS, POOLED, UNTOLD, NO_RECORDS, NO_FREES, NO_WAITS, NO_MEMORY, WIDE, DRIVER, MIG, NO_POOLS, VALUES };
+       IDLE, TRIMS, POOLED, UNTOLD, NO_RECORDS, NO_FREES, NO_WAITS, NO_MEMORY, WIDE, DRIVER, MIG, NO_POOLS, TIGHT, VALUES };
 static const char *names[VALUES] = { "devices", "capability", "init", "memory", "fault", "launches", "contexts",
     "allocs", "used", "host", "streams", "events", "modules", "nvrtc version", "nvrtc oldest", "nvrtc newest",
     "nvrtc fail", "programs", "dynamic", "shared", "heap", "params", "pools",
     "has pools", "hold", "waits", "frees", "peak", "kept", "peers", "enabled", "across",
-    "ipc", "strict", "idle", "trims", "pooled", "untold", "refused records", "refused frees", "refused waits", "refused memory", "wide", "driver", "mig", "pool error" };
+    "ipc", "strict", "idle", "trims", "pooled", "untold", "refused records", "refused frees", "refused waits", "refused memory", "wide", "driver", "mig", "pool error", "tight" };
 static int64_t v[VALUES] = { [DEVICES] = 2, [CAPABILITY] = 90, [MEMORY] = 1 << 20, [FAULT] = ILLEGAL_ADDRESS,
     [NVRTC_VERSION] = 12040, [NVRTC_OLDEST] = 50, [NVRTC_NEWEST] = 90, [DYNAMIC] = 48 << 10,
     [PARAMS] = 24, [HAS_POOLS] = 1, [PEERS] = 1, [IPC] = 1, [DRIVER] = 12080 };
@@ -370,11 +370,15 @@ CUresult cuEventElapsedTime(float *ms, Handle *a, Handle *b) {
     return 0;
 }
 
+// With "tight" the driver has memory of its own for modules and launches only if no pool keeps any.
+static int short_of_memory(void) { return v[TIGHT] && v[IDLE]; }
+
 // A module is its source. It has the kernels whose names stand in it; a kernel is known by its name's first letter.
-CUresult cuModuleLoadData(void **p, const char *image) { return strncmp(image, "\177ELF", 4) ? 200 : make(MODULES, p, image); }
+CUresult cuModuleLoadData(void **p, const char *image) { return short_of_memory() ? OOM : strncmp(image, "\177ELF", 4) ? 200 : make(MODULES, p, image); }
 CUresult cuModuleUnload(void *m) { return drop(MODULES, m); }
 CUresult cuModuleGetFunction(void **p, Handle *m, const char *name) {
     NEED(m, MODULES);
+    if (short_of_memory()) return OOM;
     *p = strstr(m->text, name);
     return *p ? 0 : NOT_FOUND;
 }
@@ -417,6 +421,7 @@ CUresult cuGraphLaunch(Graph *g, Handle *s) {
 CUresult cuLaunchKernel(const char *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                         unsigned shared, Handle *stream, void **params, void **extra) {
     if (stream) NEED(stream, STREAMS);
+    if (short_of_memory()) return OOM;
     if (gy != 1 || gz != 1 || by != 1 || bz != 1 || shared > v[DYNAMIC] || extra) return 1;
     v[SHARED] = shared;
     if (!stream || !stream->graph) {
