@@ -83,6 +83,35 @@ func TestKernelFitsTheGPU(t *testing.T) {
 	}
 }
 
+// A kernel that is to have more blocks on a multiprocessor than that has threads for gets the registers that the most
+// blocks can have. This kernel wants 254.
+func TestRegistersOfResidentBlocks(t *testing.T) {
+	var text strings.Builder
+	for i := range 100 {
+		fmt.Fprintf(&text, "u32 x%d = load_relaxed(x + %d * i);\n", i, i)
+	}
+	text.WriteString("block_sync();\n")
+	for i := range 100 {
+		fmt.Fprintf(&text, "store_relaxed(x + %d * i + 7, x%d ^ x%d);\n", i, i, 99-i)
+	}
+	for _, c := range []struct {
+		arch              string
+		blocks, registers int64
+	}{{"sm_75", 4, 64}, {"sm_75", 5, 64}, {"sm_75", 6, 64}, {"sm_86", 6, 40}, {"sm_86", 8, 40}, {"sm_89", 8, 40}, {"sm_70", 8, 32}, {"sm_80", 8, 32}, {"sm_90", 8, 32}} {
+		cubin, err := CompileFor(c.arch, &Program{Name: "many", Files: []File{{"many.cu", fmt.Sprintf(`
+#include "warpmap.cuh"
+#include "layout.h"
+WARPMAP_KERNEL_RESIDENT(many, device::fitParams, %d) { u32 i = thread_index(), *x = at<u32>(p.addr); %s }`, c.blocks, &text)}}, Layouts: []any{fitParams{}}})
+		testenv.Require(t, "nvrtc", only(err, ErrNoNVRTC))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all := kernelNeeds(c.arch, cubin); len(all) != 1 || all[0].registers > c.registers {
+			t.Errorf("%s, %d blocks: %+v, want %d registers", c.arch, c.blocks, all, c.registers)
+		}
+	}
+}
+
 // only returns err if it is the given one.
 func only(err, want error) error {
 	if errors.Is(err, want) {

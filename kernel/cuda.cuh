@@ -22,11 +22,20 @@
 #define WARPMAP_KERNEL_1(name, P) \
     WARPMAP_PARAMS(name, P)       \
     extern "C" __global__ void __launch_bounds__(WARPMAP_MAX_THREADS) name(const __grid_constant__ P p)
-// The same, with so few registers that the given number of blocks is resident on a multiprocessor.
+// The same, with so few registers that the given number of blocks is resident on a multiprocessor, or as many as it has
+// threads for. Of a larger number ptxas would take no notice, and give each thread all the registers that it wants.
+#if __CUDA_ARCH__ == 750
+#define WARPMAP_RESIDENT_THREADS 1024
+#elif __CUDA_ARCH__ == 700 || __CUDA_ARCH__ == 720 || __CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 1000 || __CUDA_ARCH__ == 1030
+#define WARPMAP_RESIDENT_THREADS 2048
+#else
+#define WARPMAP_RESIDENT_THREADS 1536
+#endif
+#define WARPMAP_RESIDENT(blocks) ((blocks) * WARPMAP_MAX_THREADS <= WARPMAP_RESIDENT_THREADS ? (blocks) : WARPMAP_RESIDENT_THREADS / WARPMAP_MAX_THREADS)
 #define WARPMAP_KERNEL_RESIDENT(name, P, blocks) WARPMAP_KERNEL_IF(name, P, WARPMAP_KERNEL_RESIDENT_1(name, P, blocks))
 #define WARPMAP_KERNEL_RESIDENT_1(name, P, blocks) \
     WARPMAP_PARAMS(name, P)                        \
-    extern "C" __global__ void __launch_bounds__(WARPMAP_MAX_THREADS, blocks) name(const __grid_constant__ P p)
+    extern "C" __global__ void __launch_bounds__(WARPMAP_MAX_THREADS, WARPMAP_RESIDENT(blocks)) name(const __grid_constant__ P p)
 // The same, for blocks of up to so many threads, each with the type that comes last in dynamic shared memory, of which a launch need not tell.
 #define WARPMAP_KERNEL_WIDE(name, P, threads, ...) WARPMAP_KERNEL_IF(name, P, WARPMAP_KERNEL_WIDE_1(name, P, threads, __VA_ARGS__))
 #define WARPMAP_KERNEL_WIDE_1(name, P, threads, ...)                                                        \
