@@ -323,7 +323,7 @@ last line is of all that have more than --high.`,
 		if high < 1 || high > 1<<30 {
 			return fmt.Errorf("--high %d: want 1 to 2³⁰", high)
 		}
-		n, err := f.Histogram(high + 2)
+		n, err := f.Histogram(int(min(uint64(high), f.Stats.MaxCount)) + 2)
 		if err != nil {
 			return err
 		}

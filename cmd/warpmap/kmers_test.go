@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -206,5 +207,28 @@ func TestNoKmers(t *testing.T) {
 	}
 	if _, _, err := run(t, "kmers", "dump", out, "-L", "5", "-U", "2"); err == nil || exitCode(err) != exitUsage || !strings.Contains(err.Error(), "--lower 5 and --upper 2") {
 		t.Errorf("bounds that leave nothing: %v", err)
+	}
+}
+
+// TestHistogramOfFewCounts asks for more lines than there are counts: that takes memory for the counts only.
+func TestHistogramOfFewCounts(t *testing.T) {
+	dir := t.TempDir()
+	reads, counts := filepath.Join(dir, "x.fa"), filepath.Join(dir, "x.wk")
+	if err := os.WriteFile(reads, []byte(">x\nACGTACGTTTACG\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	must(t, "kmers", "count", reads, "-k", "3", "--out", counts)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	got := must(t, "kmers", "histo", counts, "--high", "1073741824")
+	runtime.ReadMemStats(&after)
+	if want := must(t, "kmers", "histo", counts); got != want || got == "" {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if took := after.TotalAlloc - before.TotalAlloc; took > 64<<20 {
+		t.Errorf("%d bytes for %d lines", took, strings.Count(got, "\n"))
+	}
+	if got := must(t, "kmers", "histo", counts, "--high", "1"); got != "1 4\n2 3\n" {
+		t.Errorf("counts above 1: %q", got)
 	}
 }
