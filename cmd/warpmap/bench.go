@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -96,6 +97,15 @@ func (b *benchFlags) run(cmd *cobra.Command) error {
 	if err := ofPairs(b.o.N, b.o.KeyBytes+b.o.ValueBytes); err != nil {
 		return err
 	}
+	k, err := b.check(cmd)
+	if err != nil {
+		return err
+	}
+	tidy, err := keptFile("--keep", b.keep)
+	if err != nil {
+		return err
+	}
+	defer tidy()
 	if b.over.list != "" {
 		return b.over.bench(cmd, b)
 	}
@@ -112,13 +122,6 @@ func (b *benchFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	defer d.Close()
-	k, err := kindOf(b.kind)
-	if err != nil {
-		return err
-	}
-	if k == warpmap.KindCache && !cmd.Flags().Changed("table") {
-		b.family = string(warpmap.Caches)
-	}
 	if k != warpmap.KindCache {
 		b.o.Policy = ""
 	}
@@ -146,6 +149,36 @@ func (b *benchFlags) run(cmd *cobra.Command) error {
 	}
 	out.print(cmd, k)
 	return nil
+}
+
+// check returns the kind of table, or an error of flags that no table of that kind takes.
+func (b *benchFlags) check(cmd *cobra.Command) (k tables.Kind, err error) {
+	if k, err = kindOf(b.kind); err != nil {
+		return k, fmt.Errorf("--kind: %w", err)
+	}
+	given := cmd.Flags().Changed
+	if k == warpmap.KindCache && !given("table") {
+		b.family = string(warpmap.Caches)
+	}
+	if all := familiesOf(k); !slices.Contains(all, b.family) {
+		return k, fmt.Errorf("--table: no %v %q (want one of: %s)", k, b.family, strings.Join(all, ", "))
+	}
+	for _, load := range b.o.Loads {
+		if !(load >= 0.001 && load <= 1) {
+			return k, fmt.Errorf("--load %v: want 0.001 to 1", load)
+		}
+	}
+	switch rate := b.o.FalsePositives; {
+	case given("false-positives") && k == tables.KindFilter && !(rate > 0 && rate < 1):
+		return k, fmt.Errorf("--false-positives %v: want over 0, below 1", rate)
+	case b.o.FilterBytes < 0:
+		return k, fmt.Errorf("--bytes %d: want a size, such as 100MB", b.o.FilterBytes)
+	case b.over.regions < -1:
+		return k, fmt.Errorf("--regions %d: want -1 or more", b.over.regions)
+	case b.over.piece < 0:
+		return k, fmt.Errorf("--piece %d: want 0 or more", b.over.piece)
+	}
+	return k, nil
 }
 
 func (b *benchFlags) flags(cmd *cobra.Command) {
@@ -240,7 +273,7 @@ func familiesOf(kind tables.Kind) (names []string) {
 }
 
 func limitsCommand(keep *string) *cobra.Command {
-	var size int64
+	over := int64(1 << 30)
 	var n int
 	cmd := &cobra.Command{
 		Use:     "limits",
@@ -248,16 +281,27 @@ func limitsCommand(keep *string) *cobra.Command {
 		Example: "  warpmap bench limits --bytes 1500000000 --n 100000000",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			const most = 1 << 32
+			switch {
+			case over < 1<<10:
+				return fmt.Errorf("--bytes %d: want 1024 or more", over)
+			case n < 1 || n > most:
+				return fmt.Errorf("--n %d: want 1 or more, to %d", n, most)
+			}
+			tidy, err := keptFile("--keep", *keep)
+			if err != nil {
+				return err
+			}
+			defer tidy()
 			d, err := openDevice(cmd)
 			if err != nil {
 				return err
 			}
 			defer d.Close()
-			if size < 1<<10 || n < 1 {
-				return fmt.Errorf("limits over %d bytes with %d accesses: want at least 1024 bytes and one access",
-					size, n)
+			if there := d.Info().Memory; there > 0 && over > there {
+				return fmt.Errorf("--bytes %d: there is %s of memory: want less", over, device.Bytes(there))
 			}
-			l, err := bench.MeasureLimits(d, size, n)
+			l, err := bench.MeasureLimits(d, over, n)
 			if err != nil {
 				return err
 			}
@@ -274,7 +318,7 @@ func limitsCommand(keep *string) *cobra.Command {
 				return printJSON(cmd.OutOrStdout(), out)
 			}
 			t := newTable(cmd)
-			t.SetTitle("%s", fmt.Sprintf("%s, random access over %s", out.Where.Model, device.Bytes(size)))
+			t.SetTitle("%s", fmt.Sprintf("%s, random access over %s", out.Where.Model, device.Bytes(over)))
 			t.AppendHeader(table.Row{"access", "G/s"})
 			for _, x := range []struct {
 				what string
@@ -292,7 +336,7 @@ func limitsCommand(keep *string) *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().Int64Var(&size, "bytes", 1<<30, "memory that is accessed")
+	cmd.Flags().Var(&size{&over}, "bytes", "memory that is accessed, such as 1.5GB")
 	cmd.Flags().IntVar(&n, "n", 1<<24, "accesses")
 	return cmd
 }

@@ -119,15 +119,8 @@ func (w *compileWork) run(cmd *cobra.Command) error {
 		}
 		wanted = append(wanted, kind)
 	}
-	some, over := false, wanted
-	if w.strings {
-		over = append(slices.Clone(wanted), tables.KindMap)
-	}
-	for _, kind := range over {
-		some = some || len(w.families(kind)) > 0
-	}
-	if !some {
-		return fmt.Errorf("--table %s: want some of %s", strings.Join(w.table, ","), kindList())
+	if err := w.some(wanted); err != nil {
+		return err
 	}
 	if w.shard && len(w.spread(wanted)) == 0 {
 		return fmt.Errorf("--shard with --kind %s: there are none over several GPUs; leave it out, or add others",
@@ -153,6 +146,34 @@ func (w *compileWork) run(cmd *cobra.Command) error {
 		}
 	}
 	return w.tell(cmd)
+}
+
+// some returns an error of a family that none of the kinds has, and of a kind that none of the families has.
+func (w *compileWork) some(wanted []tables.Kind) error {
+	names := namesOf(wanted)
+	if w.strings {
+		wanted, names = append(slices.Clone(wanted), tables.KindMap), append(names, stringsKind)
+	}
+	used := map[string]bool{}
+	for i, kind := range wanted {
+		has := w.families(kind)
+		if len(has) == 0 {
+			return fmt.Errorf("--kind %s with --table %s: want one of %s", names[i], strings.Join(w.table, ","),
+				strings.Join(familiesOf(kind), ", "))
+		}
+		for _, family := range has {
+			used[string(family)] = true
+		}
+	}
+	if len(wanted) == 0 {
+		return fmt.Errorf("--kind: want some of %s", strings.Join(append(kindNames(), stringsKind), ", "))
+	}
+	for _, name := range w.table {
+		if !used[name] {
+			return fmt.Errorf("--table %s: want some of %s", name, kindList())
+		}
+	}
+	return nil
 }
 
 // architectures are those that OpenAhead knows.

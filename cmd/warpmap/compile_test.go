@@ -14,7 +14,7 @@ func TestCompile(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "kernels")
 	for want, args := range map[string][]string{
 		"no kind of table":              {"--arch", "sm_90", "--kind", "heap"},
-		"want some of":                  {"--arch", "sm_90", "--table", "gph", "--kind", "set"},
+		"want one of slab, warpcore":    {"--arch", "sm_90", "--table", "gph", "--kind", "set"},
 		"or strings, over a map":        {"--arch", "sm_90", "--kind", "string"},
 		"none over several GPUs":        {"--arch", "sm_90", "--kind", "filter", "--shard"},
 		"--value-bytes 2":               {"--arch", "sm_90", "--kind", "strings", "--value-bytes", "2"},

@@ -7,10 +7,12 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/genome"
 	"github.com/warpmap/warpmap/genome/kmers"
+	"github.com/warpmap/warpmap/internal/bench"
 	"github.com/warpmap/warpmap/internal/columnar"
 	"github.com/warpmap/warpmap/internal/crash"
 	"github.com/warpmap/warpmap/join"
@@ -44,10 +46,18 @@ type ranError struct{ err error }
 func (e *ranError) Error() string { return e.err.Error() }
 func (e *ranError) Unwrap() error { return e.err }
 
-// ranErrors marks the errors of all commands below one. None takes an empty argument for a name, as a variable of the
-// shell that is not set makes it; those of launch are another program's. None takes two values for one flag.
+// ranErrors marks the errors of a command and of all below it, and has them refuse an empty argument, as a variable of
+// the shell that is not set makes it; arguments of launch belong to another program. It has flags refuse a second
+// value, and an empty one.
 func ranErrors(cmd *cobra.Command) {
 	cmd.LocalNonPersistentFlags().VisitAll(oneValue)
+	if cmd.HasParent() {
+		cmd.PersistentFlags().VisitAll(func(f *pflag.Flag) {
+			if cmd.Root().PersistentFlags().Lookup(f.Name) == nil {
+				oneValue(f)
+			}
+		})
+	}
 	if run := cmd.RunE; run != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
 			if i := slices.Index(args, ""); i >= 0 && cmd.Name() != "launch" {
@@ -86,7 +96,11 @@ type usageError struct{ error }
 
 func (e *usageError) Unwrap() error { return e.error }
 
-// exitCode tells what kind of error ends the process. Errors of a flag's value begin with the flag.
+// wrongUsage returns a usageError with a text as of fmt.Errorf.
+func wrongUsage(text string, args ...any) error { return &usageError{fmt.Errorf(text, args...)} }
+
+// exitCode returns the code that the process ends with because of an error. Errors of a flag's value begin with the
+// flag.
 func exitCode(err error) int {
 	var (
 		ran   *ranError
@@ -100,6 +114,7 @@ func exitCode(err error) int {
 		input *join.InputError
 		reads *genome.InputError
 		outer *genome.OptionError
+		bound *bench.OptionError
 		name  *columnar.NameError
 		wk    *kmers.FileError
 		keys  *redis.DamagedError
@@ -110,7 +125,8 @@ func exitCode(err error) int {
 	case errors.As(err, &panic):
 		return exitOther
 	case !errors.As(err, &ran) || errors.As(err, &usage) || errors.As(err, &wrong) ||
-		errors.As(err, &outer) || errors.As(err, &name) || strings.HasPrefix(err.Error(), "--"):
+		errors.As(err, &outer) || errors.As(err, &bound) || errors.As(err, &name) ||
+		strings.HasPrefix(err.Error(), "--"):
 		return exitUsage
 	case device.IsOutOfMemory(err) || errors.As(err, &full) || errors.As(err, &many):
 		return exitMemory

@@ -86,7 +86,7 @@ func TestExitCodes(t *testing.T) {
 		{exitDevice, "join a.csv a.csv --on k --device cuda:99"},
 		{exitUsage, "join a.csv a.csv --on k --device abacus"},
 		{exitUsage, "devices --device cpu:x"},
-		{exitDevice, "join a.csv a.csv --on k --devices cpu:0,cpu:0"},
+		{exitUsage, "join a.csv a.csv --on k --devices cpu:0,cpu:0"},
 		{exitUsage, "join a.csv a.csv --on k --devices joined"},
 		{exitOther, "join a.csv a.csv --on k --device cpu --out no/where.csv"},
 	} {

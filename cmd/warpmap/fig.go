@@ -89,21 +89,19 @@ it. With --keep it says what it does, and figures over several devices are kept 
 				}
 				defer tidy()
 			}
-			var d *device.Device
+			tidy, err := keptFile("--keep", *keep)
+			if err != nil {
+				return err
+			}
+			defer tidy()
+			devices, closeAll, err := over.openOr(cmd)
+			if err != nil {
+				return err
+			}
+			defer closeAll()
+			d := devices[0]
 			if over.list != "" {
-				var closeAll func()
-				var err error
-				if o.Devices, closeAll, err = over.open(cmd); err != nil {
-					return err
-				}
-				defer closeAll()
-				d = o.Devices[0]
-			} else {
-				var err error
-				if d, err = openDevice(cmd); err != nil {
-					return err
-				}
-				defer d.Close()
+				o.Devices = devices
 			}
 			exe, err := os.Executable()
 			if err != nil {

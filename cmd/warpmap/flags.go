@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"path/filepath"
 	"runtime"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -47,6 +49,22 @@ func folder(out string, mode fs.FileMode) (tidy func(), err error) {
 		err = fmt.Errorf("--out: %w", err)
 	}
 	return tidy, err
+}
+
+// keptFile checks the name of a file that is written when all is measured, and makes its folder. tidy removes the
+// folder if it is still empty.
+func keptFile(flag, name string) (tidy func(), err error) {
+	if name == "" {
+		return func() {}, nil
+	}
+	if tidy, err = files.MakeFolder(filepath.Dir(name), 0o755); err != nil {
+		return nil, fmt.Errorf("%s: %w", flag, err)
+	}
+	if err := checkOutputs(nil, nil, output{flag, name}); err != nil {
+		tidy()
+		return nil, err
+	}
+	return tidy, nil
 }
 
 // ofPairs says of --n that so many pairs, which are made in host memory, do not fit there.
@@ -110,13 +128,18 @@ func (noJSON) Set(text string) error {
 	return fmt.Errorf("this command prints no figures: leave it out")
 }
 
-// oneValue makes a second value of a flag an error, unless the flag is a list: the last would replace the first, and
-// nobody would see it. Flags of all commands, such as --device, are not visited: scripts name one for every command.
+// canBeEmpty are the flags of text for which ” is a value: no quotes, or no address.
+var canBeEmpty = []string{"quote", "listen", "socket", "redis", "http", "flight", "flight-socket"}
+
+// oneValue makes a second value of a flag an error, unless the flag is a list, because the last would silently replace
+// the first. An empty text is an error, too. Flags of all commands, such as --device, are not visited: scripts name one
+// for every command.
 func oneValue(f *pflag.Flag) {
 	switch f.Value.(type) {
 	case pflag.SliceValue, *tableFlag:
 	default:
-		f.Value = &single{Value: f.Value}
+		full := f.Value.Type() == "string" && !slices.Contains(canBeEmpty, f.Name)
+		f.Value = &single{Value: f.Value, full: full}
 		if f.DefValue == "0s" { // the help leaves out 0 only, now that the type is hidden
 			f.DefValue = "0"
 		}
@@ -126,6 +149,7 @@ func oneValue(f *pflag.Flag) {
 // single is a flag's value that is set once, or several times to the same text.
 type single struct {
 	pflag.Value
+	full bool // an empty text is an error
 	set  bool
 	text string
 }
@@ -133,6 +157,9 @@ type single struct {
 func (s *single) Set(text string) error {
 	if s.set && s.text != text {
 		return fmt.Errorf("it has the value %q already: want one", s.text)
+	}
+	if s.full && text == "" {
+		return errors.New("it is empty: want a value, or leave the flag out")
 	}
 	s.set, s.text = true, text
 	return s.Value.Set(text)

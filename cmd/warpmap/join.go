@@ -169,6 +169,12 @@ func (j *joinFlags) options(cmd *cobra.Command, args []string) (err error) {
 	if j.o.Count && cmd.Flags().Changed("out") {
 		return fmt.Errorf("--count and --out %s: a count is written nowhere but on standard output", j.o.Out)
 	}
+	for _, flag := range []string{"select", "out-format", "compression", "rows-per-file"} {
+		if j.o.Count && cmd.Flags().Changed(flag) {
+			return fmt.Errorf("--count and --%s: a count has no columns, and is text on standard output: leave one out",
+				flag)
+		}
+	}
 	return nil
 }
 

@@ -132,11 +132,9 @@ func settle(cmd *cobra.Command, kind tables.Kind, perKey int, o *bench.TableOpti
 func benchTable(d *device.Device, family tables.Family, kind tables.Kind, o bench.TableOptions) ([]bench.Row, error) {
 	switch {
 	case o.DeviceBytes != 0 && family != warpmap.Stadium:
-		return nil, fmt.Errorf("--device-bytes is for maps of %s: no other table lies in host memory", warpmap.Stadium)
-	case kind == warpmap.KindCache && family != warpmap.Caches:
-		return nil, fmt.Errorf("no cache %q (want %s, or no --table)", family, warpmap.Caches)
+		return nil, wrongUsage("--device-bytes is for maps of %s: no other table lies in host memory", warpmap.Stadium)
 	case kind == tables.KindCounter && o.ValueBytes != 4 && o.ValueBytes != 8:
-		return nil, fmt.Errorf("counts of %d bytes: want 4 or 8", o.ValueBytes)
+		return nil, wrongUsage("counts of %d bytes: want 4 or 8", o.ValueBytes)
 	}
 	if slices.Contains(multiMaps, kind) {
 		switch [2]int{o.KeyBytes, o.ValueBytes} {
@@ -149,7 +147,7 @@ func benchTable(d *device.Device, family tables.Family, kind tables.Kind, o benc
 		case [2]int{8, 8}:
 			return benchMultiMap[uint64, uint64](d, family, kind, o)
 		}
-		return nil, fmt.Errorf("multimaps of %d+%d bytes: want 4 or 8 each, whose answers can be counted", o.KeyBytes,
+		return nil, wrongUsage("multimaps of %d+%d bytes: want 4 or 8 each, whose answers can be counted", o.KeyBytes,
 			o.ValueBytes)
 	}
 	if kind == warpmap.KindCache {
@@ -159,7 +157,7 @@ func benchTable(d *device.Device, family tables.Family, kind tables.Kind, o benc
 		case 8:
 			return benchCache[uint64](d, o)
 		}
-		return nil, fmt.Errorf("keys of %d bytes: want 4 or 8", o.KeyBytes)
+		return nil, wrongUsage("keys of %d bytes: want 4 or 8", o.KeyBytes)
 	}
 	switch o.KeyBytes {
 	case 4:
@@ -171,7 +169,7 @@ func benchTable(d *device.Device, family tables.Family, kind tables.Kind, o benc
 	case 32:
 		return benchKeyed(d, family, kind, o, wideFamilies[[4]uint64](family))
 	}
-	return nil, fmt.Errorf("keys of %d bytes: want 4, 8, 16 or 32", o.KeyBytes)
+	return nil, wrongUsage("keys of %d bytes: want 4, 8, 16 or 32", o.KeyBytes)
 }
 
 // benchKeyed measures a table of a kind whose keys are K.
@@ -241,7 +239,7 @@ func benchMap[K workload.Wide](d *device.Device, family tables.Family, o bench.T
 	case 64:
 		return benchMapOf(d, o, newWide[K, [8]uint64](family))
 	}
-	return nil, fmt.Errorf("values of %d bytes: want 4, 8, 16, 32 or 64", o.ValueBytes)
+	return nil, wrongUsage("values of %d bytes: want 4, 8, 16, 32 or 64", o.ValueBytes)
 }
 
 func benchMapOf[K, V workload.Wide](d *device.Device, o bench.TableOptions, newMap mapMaker[K, V]) ([]bench.Row,
@@ -287,10 +285,7 @@ func newWide[K, V any](family tables.Family) mapMaker[K, V] {
 		case warpmap.DyCuckoo:
 			return dycuckoo.New[K, V](d, dycuckoo.Options{Options: o})
 		}
-		if all := familiesOf(tables.KindMap); !slices.Contains(all, string(family)) {
-			return nil, fmt.Errorf("no map %q (want one of: %s)", family, strings.Join(all, ", "))
-		}
-		return nil, fmt.Errorf("%w; or --table stadium or dycuckoo", frame.WidthsOf[K, V]().Err)
+		return nil, wrongUsage("%w; or --table stadium or dycuckoo", frame.WidthsOf[K, V]().Err)
 	}
 }
 
@@ -352,7 +347,7 @@ func benchCache[K workload.Word](d *device.Device, o bench.TableOptions) ([]benc
 	case 64:
 		return benchCacheOf[K, [8]uint64](d, o, p)
 	}
-	return nil, fmt.Errorf("values of %d bytes: want 4, 8, 16, 32 or 64", o.ValueBytes)
+	return nil, wrongUsage("values of %d bytes: want 4, 8, 16, 32 or 64", o.ValueBytes)
 }
 
 // cacheShare: a cache holds one in so many of the pairs that are inserted.

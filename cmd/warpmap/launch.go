@@ -37,7 +37,7 @@ for gone after a few seconds.`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if l.n < 1 || l.n > 1024 {
-				return fmt.Errorf("-n %d: want 1 to 1024 processes", l.n)
+				return fmt.Errorf("--processes %d: want 1 to 1024", l.n)
 			}
 			if l.grace < 0 {
 				return fmt.Errorf("--grace %v: want 0s or more", l.grace)

@@ -284,7 +284,7 @@ func (s *size) Set(text string) error {
 		return nil
 	}
 	n, err := humanize.ParseBytes(text)
-	if err != nil || n > 1<<60 {
+	if err != nil || n > 1<<60 || n == 0 && strings.ContainsAny(text, "123456789") { // a part of a byte is not none
 		return fmt.Errorf("want a size, such as 2GB, 512MiB or 1000000")
 	}
 	*s.bytes = int64(n)

@@ -67,6 +67,10 @@ func (s *serveFlags) check() error {
 			"--requests %d, --max-read %d, --timeout %v, --queue %d: want more than 0, of --queue 0 or more",
 			s.o.Requests, s.o.MaxLetters, s.o.Timeout, s.o.Queue)
 	}
+	if s.o.MaxBytes < 0 || s.o.MaxTime < 0 || s.o.Grace < 0 {
+		return fmt.Errorf("--max-request %d, --max-time %v, --grace %v: want 0 or more", s.o.MaxBytes, s.o.MaxTime,
+			s.o.Grace)
+	}
 	if s.o.Queue == 0 {
 		s.o.Queue = -1
 	}

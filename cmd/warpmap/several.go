@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
@@ -25,8 +26,39 @@ type several struct {
 }
 
 func (s *several) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&s.list, "devices", "", "run over several devices: all (every GPU), or a list such as 0,1 "+
-		"or cpu:0,cpu:1; goes before --device")
+	cmd.Flags().Var((*deviceList)(&s.list), "devices", "run over several devices: all (every GPU), or a list such as "+
+		"0,1 or cpu:0,cpu:1; goes before --device")
+}
+
+// deviceList is a flag of what device.OpenAll takes, or joined.
+type deviceList string
+
+func (l *deviceList) Type() string   { return "string" }
+func (l *deviceList) String() string { return string(*l) }
+
+func (l *deviceList) Set(text string) error {
+	*l = deviceList(text)
+	if text == "all" || text == joined {
+		return nil
+	}
+	seen := map[string]bool{}
+	for name := range strings.SplitSeq(text, ",") {
+		name = strings.TrimSpace(name)
+		if name == "" {
+			return errors.New("a name is missing between commas: want all, or a list such as 0,1")
+		}
+		if strings.Trim(name, "0123456789") == "" {
+			name = "cuda:" + name
+		}
+		if err := new(deviceName).Set(name); err != nil {
+			return err
+		}
+		if seen[name] {
+			return fmt.Errorf("%s is listed twice", name)
+		}
+		seen[name] = true
+	}
+	return nil
 }
 
 // open opens what --devices names.

@@ -59,6 +59,11 @@ best, what the profile had for these tables is removed.`,
 			if err := ofPairs(o.N, o.KeyBytes+o.ValueBytes); err != nil {
 				return err
 			}
+			tidy, err := keptFile("--out", out)
+			if err != nil {
+				return err
+			}
+			defer tidy()
 			d, err := openDevice(cmd)
 			if err != nil {
 				return err

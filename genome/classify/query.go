@@ -43,13 +43,13 @@ func (o *QueryOptions) complete(sketch int) error {
 	}
 	switch {
 	case o.HitMin < 1 || o.HitMin > math.MaxInt32:
-		return fmt.Errorf("at least %d hits: want 1 or more", o.HitMin)
+		return fmt.Errorf("at least %d hits: want 1 or more, below 2³¹", o.HitMin)
 	case o.HitDiff < 0 || math.IsNaN(o.HitDiff):
 		return fmt.Errorf("a next candidate at %v: want 0 or more", o.HitDiff)
 	case o.Memory < 0:
 		return fmt.Errorf("memory of %d bytes: want 0 or more, 0 for no bound", o.Memory)
 	case o.Insert < 0 || o.Insert > math.MaxInt32:
-		return fmt.Errorf("mates that span %d letters: want 0 or more", o.Insert)
+		return fmt.Errorf("mates that span %d letters: want 0 or more, below 2³¹", o.Insert)
 	case o.Highest > Root || o.Lowest > o.Highest:
 		return fmt.Errorf("taxa from %v to %v: want a rank, and one that is not lower", o.Lowest, o.Highest)
 	}

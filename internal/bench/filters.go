@@ -2,7 +2,6 @@ package bench
 
 import (
 	"errors"
-	"fmt"
 	"math"
 
 	"github.com/warpmap/warpmap/device"
@@ -77,7 +76,7 @@ func Filter[K, V workload.Wide](w *Work[K, V], f table.Filter[K]) (Subject, erro
 		},
 	}
 	if !w.kinds.Unique() {
-		return s, fmt.Errorf("keys %q are hashes that meet: which are absent cannot be told; want others", w.kinds.Kind)
+		return s, WrongOption("keys %q are hashes that meet: which are absent cannot be told; want others", w.kinds.Kind)
 	}
 	return s, w.Ask(1, 0)
 }

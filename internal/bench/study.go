@@ -2,7 +2,6 @@ package bench
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -64,13 +63,13 @@ type Study struct {
 // Measure measures the figure. Errors: numbers out of range, before anything is measured; what a device cannot go on after.
 func (s Study) Measure(d *device.Device, o FigOptions) (*Fig, error) {
 	if o.N < 0 || o.N > 1<<32 {
-		return nil, fmt.Errorf("figure %s with %d pairs: want 1 to 2³², or 0 for the figure's own number", s.Name, o.N)
+		return nil, WrongOption("figure %s with %d pairs: want 1 to 2³², or 0 for the figure's own number", s.Name, o.N)
 	}
 	if o.Batches < 0 {
-		return nil, fmt.Errorf("figure %s with %d batches: want 1 or more, or 0 for the figure's own number", s.Name, o.Batches)
+		return nil, WrongOption("figure %s with %d batches: want 1 or more, or 0 for the figure's own number", s.Name, o.Batches)
 	}
 	if o.Operations < 0 {
-		return nil, fmt.Errorf("figure %s with %d operations: want 1 or more, or 0 for the figure's own number", s.Name, o.Operations)
+		return nil, WrongOption("figure %s with %d operations: want 1 or more, or 0 for the figure's own number", s.Name, o.Operations)
 	}
 	if o.N == 0 {
 		o.N = s.CPU

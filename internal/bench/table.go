@@ -72,21 +72,30 @@ type Row struct {
 // Filling is Insert, or what is measured in its place.
 func (r Row) Filling() float64 { return cmp.Or(r.Insert, r.Update, r.Build) }
 
+// OptionError is an error of options that nothing can be measured with.
+type OptionError struct{ error }
+
+func (e *OptionError) Unwrap() error { return e.error }
+
+// WrongOption returns an OptionError with a text as of fmt.Errorf.
+func WrongOption(text string, args ...any) error { return &OptionError{fmt.Errorf(text, args...)} }
+
 // Make makes a table of any kind, of that load factor, for the Work's pairs. It closes what it made before an error.
 type Make[K, V workload.Wide] func(w *Work[K, V], load float64) (Subject, error)
 
 // Table measures inserts of N pairs into an empty table of each load factor, and look-ups in it; and the machine's
-// limits over memory of the table's size, in the same run.
+// limits over memory of the table's size, in the same run. Errors: an *OptionError, before anything is measured; those of
+// tables and devices.
 func Table[K, V workload.Wide](d *device.Device, o TableOptions, make Make[K, V]) ([]Row, error) {
-	if o.N < 1 || o.Queries < 0 || o.Batch < 0 || o.Each < 0 || o.Each > o.N || o.Hits < 0 || o.Hits > 1 || len(o.Loads) == 0 {
-		return nil, fmt.Errorf("bench: %d pairs, %d with one key, in batches of %d, %d look-ups, %v of them hits, %d load factors: nothing to measure",
+	if o.N < 1 || o.Queries < 0 || o.Batch < 0 || o.Each < 0 || o.Each > o.N || !(o.Hits >= 0 && o.Hits <= 1) || len(o.Loads) == 0 {
+		return nil, WrongOption("bench: %d pairs, %d with one key, in batches of %d, %d look-ups, %v of them hits, %d load factors: nothing to measure",
 			o.N, o.Each, o.Batch, o.Queries, o.Hits, len(o.Loads))
 	}
-	if o.Chosen < 0 || o.Chosen > 1 {
-		return nil, fmt.Errorf("bench: a share of %v of the rows: want 0 to 1", o.Chosen)
+	if !(o.Chosen >= 0 && o.Chosen <= 1) {
+		return nil, WrongOption("bench: a share of %v of the rows: want 0 to 1", o.Chosen)
 	}
 	if o.Distinct < 0 || o.Distinct > o.N || o.Distinct > 0 && (o.Each > 1 || o.N > math.MaxUint32) {
-		return nil, fmt.Errorf("bench: keys of %d pairs, drawn from %d, or %d pairs with each: want one of both, no more keys than pairs, and to draw, fewer than 2³²",
+		return nil, WrongOption("bench: keys of %d pairs, drawn from %d, or %d pairs with each: want one of both, no more keys than pairs, and to draw, fewer than 2³²",
 			o.N, o.Distinct, o.Each)
 	}
 	w, err := NewWork[K, V](d, o)

@@ -38,7 +38,7 @@ type Work[K, V workload.Wide] struct {
 func NewWork[K, V workload.Wide](d *device.Device, o TableOptions) (w *Work[K, V], err error) {
 	kinds, err := workload.NewKeys(o.Keys, min(o.KeyBytes, 8), o.Seed) // wide keys are made of words
 	if err != nil {
-		return nil, err
+		return nil, &OptionError{err}
 	}
 	if o.Distinct > 0 {
 		return newDrawn[K, V](d, o, kinds)

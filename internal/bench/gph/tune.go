@@ -78,11 +78,11 @@ const (
 // gives a wrong answer loses. Cost: a compilation and a few batches a trial.
 func TuneGPH(ctx context.Context, d *device.Device, o TuneOptions) (*Tuning, error) {
 	if o.N < 1 || o.Queries < 1 || o.Trials < 1 || !(o.Load > 0 && o.Load <= 1) || !(o.Hits >= 0 && o.Hits <= 1) {
-		return nil, fmt.Errorf("tune: %d pairs, %d look-ups, load factor %v, %v of them hits, %d trials: want 1 or more of each, and shares from 0 to 1",
+		return nil, bench.WrongOption("tune: %d pairs, %d look-ups, load factor %v, %v of them hits, %d trials: want 1 or more of each, and shares from 0 to 1",
 			o.N, o.Queries, o.Load, o.Hits, o.Trials)
 	}
 	if !slices.Contains(Objectives, o.Objective) {
-		return nil, fmt.Errorf("tune: objective %q (want one of %v)", o.Objective, Objectives)
+		return nil, bench.WrongOption("tune: objective %q (want one of %v)", o.Objective, Objectives)
 	}
 	if o.Step == nil {
 		o.Step = func(int, int, *Trial) {}
@@ -97,7 +97,7 @@ func TuneGPH(ctx context.Context, d *device.Device, o TuneOptions) (*Tuning, err
 	case [2]int{8, 8}:
 		return tune[uint64, uint64](ctx, d, o)
 	}
-	return nil, fmt.Errorf("tune: keys of %d bytes and values of %d (want 4 or 8)", o.KeyBytes, o.ValueBytes)
+	return nil, bench.WrongOption("tune: keys of %d bytes and values of %d (want 4 or 8)", o.KeyBytes, o.ValueBytes)
 }
 
 func tune[K, V workload.Word](ctx context.Context, d *device.Device, o TuneOptions) (*Tuning, error) {

@@ -79,14 +79,14 @@ type drawn struct {
 func newWork[K word, O shard.Over](over O, devices []*device.Device, first, parts int, o Options) (w *work[K],
 	err error) {
 	total := o.N * parts
-	if o.N < 1 || total > 1<<31 || o.Hits < 0 || o.Hits > 1 {
-		return nil, fmt.Errorf("bench: %d pairs on each of %d devices, %v of the look-ups hit: want 1 to 2³¹ pairs "+
+	if o.N < 1 || total > 1<<31 || !(o.Hits >= 0 && o.Hits <= 1) {
+		return nil, bench.WrongOption("bench: %d pairs on each of %d devices, %v of the look-ups hit: want 1 to 2³¹ pairs "+
 			"in all, and 0 to 1", o.N, parts, o.Hits)
 	}
 	if !o.Draws() {
 		o.Distinct = total
 	} else if o.Distinct = cmp.Or(o.Distinct, max(1, total/10)); o.Distinct < 1 || o.Distinct > total {
-		return nil, fmt.Errorf("bench: %d distinct keys of %d rows: want 1 to the number of rows", o.Distinct, total)
+		return nil, bench.WrongOption("bench: %d distinct keys of %d rows: want 1 to the number of rows", o.Distinct, total)
 	}
 	w = &work[K]{devices: devices, total: total, keys: total, runs: cmp.Or(o.Runs, bench.Runs)}
 	defer func() {
@@ -297,7 +297,7 @@ func measureOf[O shard.Over](over O, devices []*device.Device, first, parts int,
 	case 8:
 		return measure[uint64](over, devices, first, parts, o)
 	}
-	return Row{}, fmt.Errorf("bench: keys of %d bytes over several devices: want 4 or 8", o.Bytes)
+	return Row{}, bench.WrongOption("bench: keys of %d bytes over several devices: want 4 or 8", o.Bytes)
 }
 
 func measure[K word, O shard.Over](over O, devices []*device.Device, first, parts int, o Options) (row Row, err error) {
