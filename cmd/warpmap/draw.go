@@ -29,6 +29,7 @@ the folder of --out. Nothing is measured.`,
 				return err
 			}
 			defer tidy()
+			drawn := map[string]string{} // the file of each figure
 			for _, name := range args {
 				data, err := os.ReadFile(name)
 				if err != nil {
@@ -38,6 +39,11 @@ the folder of --out. Nothing is measured.`,
 				if err := json.Unmarshal(data, &fig); err != nil || len(fig.Columns) == 0 {
 					return &genome.InputError{Input: name, Err: errors.New("no figure that bench fig --keep wrote")}
 				}
+				if other, twice := drawn[fig.Name]; twice {
+					return wrongUsage("%s: its figure %s is drawn from %s already: draw it into another folder", name,
+						fig.Name, other)
+				}
+				drawn[fig.Name] = name
 				written, err := writeFigure(&fig, out)
 				if err != nil {
 					return fmt.Errorf("%s: %w", name, err)

@@ -50,3 +50,21 @@ func TestDrawKept(t *testing.T) {
 		t.Errorf("%d files of %d figures", len(written), len(files))
 	}
 }
+
+// TestDrawTwice draws a figure that was kept twice: the second does not replace the first.
+func TestDrawTwice(t *testing.T) {
+	dir := t.TempDir()
+	kept := []string{filepath.Join(dir, "one.json"), filepath.Join(dir, "two.json")}
+	must(t, "bench", "fig", "gph/15c", "--n", "300", "--keep", kept[0])
+	text, err := os.ReadFile(kept[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(kept[1], text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = run(t, "bench", "draw", kept[0], kept[1], "--out", filepath.Join(dir, "plots"))
+	if err == nil || exitCode(err) != exitUsage || !strings.Contains(err.Error(), "two.json: its figure gph/15c is drawn from ") {
+		t.Errorf("the same figure twice: %v", err)
+	}
+}
