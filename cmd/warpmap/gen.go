@@ -15,7 +15,8 @@ import (
 )
 
 func genCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "gen", Short: "Make data to join"}
+	cmd := &cobra.Command{Use: "gen", Short: "Make data to join",
+		Example: "  warpmap gen tpch --sf 0.1 --out t"}
 	cmd.AddCommand(genTPCH())
 	return cmd
 }

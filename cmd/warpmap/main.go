@@ -163,6 +163,8 @@ measures the tables. Where there is no GPU, the same kernels run on the CPU.
 	cmd.AddCommand(devices, benchCommand(), tuneCommand(), demo, gen, joinCommand(), distinctCommand(), topCommand(),
 		launch, kmersCommand(), classifyCommand(), serve, compile, version)
 	cmd.SetGlobalNormalizationFunc(spelled)
+	cmd.SetHelpTemplate(helpTemplate(cmd.UsageTemplate()))
+	cmd.InitDefaultHelpFlag()
 	cmd.InitDefaultCompletionCmd()
 	cmd.InitDefaultHelpCmd()
 	help, _, _ := cmd.Find([]string{"help"})
@@ -170,6 +172,14 @@ measures the tables. Where there is no GPU, the same kernels run on the CPU.
 	groups(cmd)
 	ranErrors(cmd)
 	return cmd
+}
+
+// helpTemplate returns the template of all help, from cobra's template of a usage: a summary, the usage and examples,
+// then the details, then commands and flags.
+func helpTemplate(usage string) string {
+	const commands = "{{if .HasAvailableSubCommands}}{{$cmds"
+	before, after, _ := strings.Cut(usage, commands)
+	return "{{.Short}}\n\n" + before + "{{with .Long}}\n\n{{.}}{{end}}" + commands + after
 }
 
 // knownTopic has help about what is no command be wrong usage.

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+
 	"github.com/warpmap/warpmap"
 	"github.com/warpmap/warpmap/internal/bench"
 	"github.com/warpmap/warpmap/internal/testenv"
@@ -302,4 +304,26 @@ func TestErrors(t *testing.T) {
 			t.Errorf("warpmap %s: %v, want %q", strings.Join(args, " "), err, want)
 		}
 	}
+}
+
+// TestHelpBeginsWithExamples reads the help of every command: a summary, the usage and examples come before any detail.
+func TestHelpBeginsWithExamples(t *testing.T) {
+	everyCommand(root(), func(cmd *cobra.Command) {
+		path := strings.Fields(cmd.CommandPath())[1:]
+		if cmd.Hidden || len(path) > 0 && slices.Contains([]string{"completion", "help"}, path[0]) {
+			return
+		}
+		help, _, err := run(t, append(path, "--help")...)
+		if err != nil || cmd.Example == "" || !strings.HasPrefix(help, cmd.Short+"\n\nUsage:\n  "+cmd.CommandPath()) {
+			t.Errorf("%s --help begins with %.200q, %v", cmd.CommandPath(), help, err)
+		}
+		examples, details, flags := strings.Index(help, "\nExamples:\n"), strings.Index(help, cmd.Long), strings.Index(help, "\nFlags:\n")
+		if cmd.Long == "" {
+			details = flags
+		}
+		if examples < 0 || details < examples || flags < details {
+			t.Errorf("%s --help has its examples at %d, its details at %d and its flags at %d", cmd.CommandPath(), examples,
+				details, flags)
+		}
+	})
 }
