@@ -57,6 +57,23 @@ func measure(d *device.Device, name string, o bench.FigOptions) (*bench.Fig, err
 	return fig, err
 }
 
+// figureTakes returns an error of a flag that the figure has no use for.
+func figureTakes(cmd *cobra.Command, name string) error {
+	for _, flag := range []string{"batches", "operations", "devices"} {
+		takes := func(s bench.Study) bool { return slices.Contains(s.Takes, flag) }
+		if cmd.Flags().Changed(flag) && !takes(studies[slices.Index(figureNames(), name)]) {
+			var names []string
+			for _, s := range studies {
+				if takes(s) {
+					names = append(names, s.Name)
+				}
+			}
+			return fmt.Errorf("--%s with figure %s: only %s take it", flag, name, strings.Join(names, ", "))
+		}
+	}
+	return nil
+}
+
 func figCommand(keep *string) *cobra.Command {
 	var o bench.FigOptions
 	var out string
@@ -88,6 +105,9 @@ it. With --keep it says what it does, and figures over several devices are kept 
 					return err
 				}
 				defer tidy()
+			}
+			if err := figureTakes(cmd, args[0]); err != nil {
+				return err
 			}
 			tidy, err := keptFile("--keep", *keep)
 			if err != nil {

@@ -58,6 +58,8 @@ type Study struct {
 	Run   func(d *device.Device, o FigOptions) (*Fig, error)
 	// Every figure has its own idea of how many pairs suit a GPU, where it is mostly the paper's number, and the CPU.
 	CUDA, CPU int
+	// Takes are the options that this figure has besides N: batches, operations, devices.
+	Takes []string
 }
 
 // Measure measures the figure. Errors: numbers out of range, before anything is measured; what a device cannot go on after.

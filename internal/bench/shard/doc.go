@@ -8,9 +8,9 @@ import "github.com/warpmap/warpmap/internal/bench"
 // Studies are the figures of this package.
 var Studies = []bench.Study{
 	{Name: "shard/6", About: "scaling of inserts and look-ups over several devices, and the time of their steps",
-		Run: figure6, CUDA: 250_000_000, CPU: 100_000},
+		Run: figure6, CUDA: 250_000_000, CPU: 100_000, Takes: []string{"devices"}},
 	{Name: "shard/batch", About: "time of small batches on one and on all devices",
-		Run: figureBatch, CUDA: 20_000_000, CPU: 20_000},
+		Run: figureBatch, CUDA: 20_000_000, CPU: 20_000, Takes: []string{"devices"}},
 	{Name: "shard/ask", About: "look-ups that all devices do compared with look-ups that go to the owners of keys",
-		Run: figureAsk, CUDA: 100_000_000, CPU: 20_000},
+		Run: figureAsk, CUDA: 100_000_000, CPU: 20_000, Takes: []string{"devices"}},
 }

@@ -12,5 +12,6 @@ var Studies = []bench.Study{
 	{Name: "slab/7a", About: "mixed batches by memory utilization", Run: figure7a, CUDA: 1 << 22, CPU: 1 << 15},
 	{Name: "slab/7b", About: "mixed batches by the number of buckets, beside lists without locks", Run: figure7b, CUDA: 1_000_000, CPU: 1 << 14},
 	{Name: "slab/alloc", About: "the allocator on its own, beside malloc", Run: allocators, CUDA: 1_000_000, CPU: 1 << 16},
-	{Name: "slab/churn", About: "mixed batches, one after the other: does a table last?", Run: churning, CUDA: 1 << 22, CPU: 1 << 14},
+	{Name: "slab/churn", About: "mixed batches, one after the other: does a table last?", Run: churning, CUDA: 1 << 22, CPU: 1 << 14,
+		Takes: []string{"batches"}},
 }
