@@ -140,6 +140,15 @@ func (w *compileWork) run(cmd *cobra.Command) error {
 	}
 	defer tidy()
 	defer w.unlock()
+	for _, arch := range w.architectures() { // before anything is compiled for others
+		d, err := w.open(cmd, arch)
+		if err != nil {
+			return err
+		}
+		if err := d.Close(); err != nil {
+			return err
+		}
+	}
 	for _, arch := range w.architectures() {
 		if err := w.compile(cmd, arch, wanted); err != nil {
 			return err
@@ -192,11 +201,20 @@ func (w *compileWork) wants(family tables.Family) bool {
 	return len(w.table) == 0 || slices.Contains(w.table, string(family))
 }
 
-// compile compiles all for an architecture.
-func (w *compileWork) compile(cmd *cobra.Command, arch string, kinds []tables.Kind) (err error) {
+// open opens the device that compiles for an architecture into the folder.
+func (w *compileWork) open(cmd *cobra.Command, arch string) (*device.Device, error) {
 	d, err := device.OpenAhead(arch, device.WithCache(w.out), device.WithContext(cmd.Context()))
 	if err != nil {
-		return &deviceError{err}
+		return nil, &deviceError{err}
+	}
+	return d, nil
+}
+
+// compile compiles all kernels for an architecture.
+func (w *compileWork) compile(cmd *cobra.Command, arch string, kinds []tables.Kind) (err error) {
+	d, err := w.open(cmd, arch)
+	if err != nil {
+		return err
 	}
 	defer func() {
 		if closing := d.Close(); err == nil { // else it says the same again

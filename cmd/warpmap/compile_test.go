@@ -1,7 +1,11 @@
 package main
 
 import (
+	"errors"
+	"io/fs"
+	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -49,5 +53,26 @@ func TestCompile(t *testing.T) {
 	if err != nil || !strings.Contains(out, "programs, ") || strings.Contains(out, " 0 programs") ||
 		progress != "sm_90: strings of gph, values of 4\n" {
 		t.Errorf("%q, %q, %v", out, progress, err)
+	}
+}
+
+// TestCompileForOthersLast names an architecture that this machine cannot compile for after one that it can: nothing is
+// compiled for the first.
+func TestCompileForOthersLast(t *testing.T) {
+	d, err := device.Open("cpu")
+	testenv.Require(t, "cpu", err)
+	d.Close()
+	own, other := "amd64", "arm64"
+	if runtime.GOARCH == other {
+		own, other = other, own
+	}
+	dir := filepath.Join(t.TempDir(), "kernels")
+	_, progress, err := run(t, "compile", "--arch", own+","+other, "--table", "warpcore", "--kind", "filter", "--key-bytes",
+		"4", "--out", dir)
+	if err == nil || exitCode(err) != exitDevice || progress != "" {
+		t.Errorf("for %s and %s: %v, %s", own, other, err, progress)
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a folder of half of the kernels: %v", err)
 	}
 }

@@ -39,6 +39,9 @@ for gone after a few seconds.`,
 			if l.n < 1 || l.n > 1024 {
 				return fmt.Errorf("--processes %d: want 1 to 1024", l.n)
 			}
+			if args[0] == "" {
+				return wrongUsage("argument 1 is empty: want a command")
+			}
 			if l.grace < 0 {
 				return fmt.Errorf("--grace %v: want 0s or more", l.grace)
 			}

@@ -60,10 +60,13 @@ func TestLaunchFails(t *testing.T) {
 	if _, err := launch(t.Context(), "", "-n", "0"); err == nil || !strings.Contains(err.Error(), "want 1 to 1024") {
 		t.Error(err)
 	}
-	cmd := root()
-	cmd.SetArgs([]string{"launch", "-n", "2", "--", "/nowhere/command"})
-	if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "starting rank 0") {
-		t.Error(err)
+	for command, want := range map[string]string{"/nowhere/command": "starting rank 0", "": "argument 1 is empty: want a command"} {
+		cmd := root()
+		cmd.SetArgs([]string{"launch", "-n", "2", "--", command})
+		if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), want) ||
+			(exitCode(err) == exitUsage) != (command == "") {
+			t.Errorf("command %q: %v, want %s", command, err, want)
+		}
 	}
 }
 
