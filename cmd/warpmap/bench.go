@@ -228,7 +228,7 @@ func (b *benchFlags) flags(cmd *cobra.Command) {
 	draw := drawCommand()
 	onlyUses(uses{}, draw)
 	cmd.AddCommand(limitsCommand(&b.keep), figCommand(&b.keep), draw, findOnceCommand(),
-		insertOnceCommand(), loadOnceCommand())
+		insertOnceCommand())
 }
 
 // print prints a line for each setting.

@@ -21,7 +21,6 @@ import (
 	gphbench "github.com/warpmap/warpmap/internal/bench/gph"
 	"github.com/warpmap/warpmap/internal/bench/host"
 	"github.com/warpmap/warpmap/internal/bench/library"
-	servebench "github.com/warpmap/warpmap/internal/bench/serve"
 	shardbench "github.com/warpmap/warpmap/internal/bench/shard"
 	"github.com/warpmap/warpmap/internal/bench/slabhash"
 	stadiumbench "github.com/warpmap/warpmap/internal/bench/stadium"
@@ -30,7 +29,7 @@ import (
 
 // studies is the only list of figures.
 var studies = slices.Concat(cachebench.Studies, cuckoobench.Studies, dycuckoo.Studies, gphbench.Studies, host.Studies,
-	library.Studies, servebench.Studies, shardbench.Studies, slabhash.Studies, stadiumbench.Studies, warpcore.Studies)
+	library.Studies, shardbench.Studies, slabhash.Studies, stadiumbench.Studies, warpcore.Studies)
 
 func figureNames() (names []string) {
 	for _, s := range studies {
@@ -94,8 +93,7 @@ it. With --keep it says what it does, and figures over several devices are kept 
   warpmap bench fig genome/rates --keep results/genome-rates.json
   warpmap bench fig warpcore/density --n 10000000 --out plots
   warpmap bench fig dycuckoo/12 --device cpu --n 100000 --batches 20 --out plots
-  warpmap bench fig stadium/17 --n 16777216 --out plots
-  warpmap bench fig serve/redis --keep results/redis.json`,
+  warpmap bench fig stadium/17 --n 16777216 --out plots`,
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
 		ValidArgs: figureNames(),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -224,18 +222,6 @@ func findOnceCommand() *cobra.Command {
 // insertOnceCommand is what fig stadium/1 runs under a profiler.
 func insertOnceCommand() *cobra.Command {
 	return onceCommand("insert-once", "One batch of inserts, for a profiler to watch", stadiumbench.InsertOnce)
-}
-
-// loadOnceCommand is for a server that runs already, and for other loads than those of fig serve/redis.
-func loadOnceCommand() *cobra.Command {
-	put := func(_ *device.Device, what servebench.Load) error {
-		rates, err := what.Run()
-		if err == nil {
-			fmt.Printf("%+v\n", rates)
-		}
-		return err
-	}
-	return onceCommand("load-once", "Put a load on a server of keys", put)
 }
 
 // onceCommand does what its argument says as JSON.
