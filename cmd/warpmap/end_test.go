@@ -148,8 +148,11 @@ func diedOf(cmd *exec.Cmd) string {
 
 // What nohup or a shell keeps from a command does not end it, and another signal does.
 func TestSignalThatIsIgnored(t *testing.T) {
+	d, err := device.Open("cpu")
+	testenv.Require(t, "cpu", err)
+	d.Close()
 	for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT} {
-		cmd := exec.Command("sh", "-c", fmt.Sprintf(`trap "" %d; exec "$0" serve --redis 127.0.0.1:0`, sig), os.Args[0])
+		cmd := exec.Command("sh", "-c", fmt.Sprintf(`trap "" %d; exec "$0" serve --flight 127.0.0.1:0 --device cpu`, sig), os.Args[0])
 		cmd.Env = append(os.Environ(), "WARPMAP_TEST_COMMAND=1")
 		said, err := cmd.StderrPipe()
 		if err != nil {

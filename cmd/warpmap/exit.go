@@ -17,7 +17,6 @@ import (
 	"github.com/warpmap/warpmap/internal/crash"
 	"github.com/warpmap/warpmap/join"
 	"github.com/warpmap/warpmap/serve/flight"
-	"github.com/warpmap/warpmap/serve/redis"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -117,8 +116,8 @@ func exitCode(err error) int {
 		bound *bench.OptionError
 		name  *columnar.NameError
 		wk    *kmers.FileError
-		keys  *redis.DamagedError
 		rows  *flight.DamagedError
+		log   *flight.DamagedLogError
 		panic *crash.Error
 	)
 	switch {
@@ -133,8 +132,8 @@ func exitCode(err error) int {
 	case errors.As(err, &own) || errors.As(err, &fault) || errors.As(err, &build) ||
 		errors.Is(err, device.ErrNoCompiler) || errors.Is(err, device.ErrNoNVRTC):
 		return exitDevice
-	case errors.As(err, &input) || errors.As(err, &reads) || errors.As(err, &wk) || errors.As(err, &keys) ||
-		errors.As(err, &rows):
+	case errors.As(err, &input) || errors.As(err, &reads) || errors.As(err, &wk) || errors.As(err, &rows) ||
+		errors.As(err, &log):
 		return exitInput
 	}
 	return exitOther

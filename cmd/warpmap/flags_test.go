@@ -108,7 +108,7 @@ func TestThreads(t *testing.T) {
 	if exitCode(err) == 0 {
 		t.Error(err)
 	}
-	if _, _, err = run(t, "serve", "--redis", "127.0.0.1:0", "--threads", "1025"); err == nil ||
+	if _, err = onThreads(1025); err == nil ||
 		!strings.Contains(err.Error(), "--threads 1025: want 1 to 1024") {
 		t.Error(err)
 	}

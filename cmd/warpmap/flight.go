@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
 	"net"
 	"os"
 	"path/filepath"
@@ -21,9 +20,14 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// flightFlags are those of tables for clients of Arrow Flight.
+// flightFlags are the flags of serve.
 type flightFlags struct {
 	listen, socket   string
+	http, folder     string
+	save, log        string
+	password         string // its file
+	cert, key        string
+	insecure, quiet  bool
 	tables           []*servedTable
 	over             several
 	o                flight.Options
@@ -101,16 +105,13 @@ func (f *tableFlag) Set(text string) error {
 	return f.set(last, text)
 }
 
-// asked tells whether there is anything to serve.
-func (s *flightFlags) asked() bool { return s.listen != "" || s.socket != "" }
-
-// check completes the options by those of keys, or tells of flags that say nothing that can be done.
-func (s *flightFlags) check(k *keyFlags) error {
-	if !s.asked() {
-		if len(s.tables) > 0 {
-			return errors.New("--table without --flight or --flight-socket: want one to listen on")
-		}
-		return nil
+// check completes the options. Errors: flags that do not fit.
+func (s *flightFlags) check() error {
+	if s.listen == "" && s.socket == "" {
+		return errors.New("--flight or --flight-socket: want one to listen on")
+	}
+	if err := s.checkServer(); err != nil {
+		return err
 	}
 	if s.message < 0 || s.exports < 0 || s.o.Memory < 0 || s.o.Rows < 1 || s.o.Clients < 1 || s.o.Streams < 1 ||
 		s.o.MaxTime < 0 {
@@ -131,20 +132,14 @@ func (s *flightFlags) check(k *keyFlags) error {
 			return fmt.Errorf("--schema beside --table %s=%s: the columns are the file's", t.Name, t.file)
 		}
 	}
-	if !k.insecure && s.listen != "" && !onlyHere(s.listen) && (k.cert == "" || k.password == "") {
-		return fmt.Errorf("--flight %s: others can reach this address: want --tls-cert, --tls-key and --password-file "+
-			"too, or --insecure where the network keeps strangers away", s.listen)
-	}
 	s.o.Message, s.o.Exports = int(s.message), s.exports
-	s.o.Save, s.o.Timeout, s.o.Idle = k.o.Save, k.o.Timeout, k.o.Idle
-	s.o.Fsync, s.o.Repair = k.o.Fsync, k.o.Repair
-	if k.o.Folder != "" {
-		s.o.Folder = filepath.Join(k.o.Folder, "tables")
+	if s.folder != "" {
+		s.o.Folder = filepath.Join(s.folder, "tables")
 	}
-	return nil
+	return s.checkAddresses()
 }
 
-// flights is a server of tables, and where it listens; nil: none.
+// flights is a server of tables, and where it listens.
 type flights struct {
 	*flight.Server
 	listeners []net.Listener
@@ -152,24 +147,20 @@ type flights struct {
 }
 
 // open makes the server and its tables.
-func (s *flightFlags) open(cmd *cobra.Command, k *keyFlags) (_ *flights, err error) {
-	if !s.asked() {
-		return nil, nil
-	}
+func (s *flightFlags) open(cmd *cobra.Command) (_ *flights, err error) {
 	f := &flights{devices: func() {}}
 	defer func() {
 		if err != nil {
 			f.close()
 		}
 	}()
-	if f.listeners, err = s.listeners(k); err != nil {
+	if f.listeners, err = s.listeners(); err != nil {
 		return nil, err
 	}
 	if s.o.Devices, f.devices, err = s.over.openOr(cmd); err != nil {
 		f.devices = func() {}
 		return nil, err
 	}
-	s.o.Log, s.o.Token, s.o.Retry = k.o.Log, k.o.Password, retry(k.o.Log)
 	if f.Server, err = flight.New(cmd.Context(), s.o); err != nil {
 		return nil, err
 	}
@@ -246,25 +237,8 @@ func (s *flightFlags) load(ctx context.Context, to *flight.Server, t *servedTabl
 	return nil
 }
 
-// listeners are those that the flags name; on an error, those before it.
-func (s *flightFlags) listeners(k *keyFlags) ([]net.Listener, error) {
-	return k.listenAt("--flight", s.listen, "--flight-socket", s.socket, "h2")
-}
-
-// tell says where it listens.
-func (f *flights) tell(log *log.Logger) {
-	if f != nil {
-		for _, l := range f.listeners {
-			log.Printf("listening on %s for Flight", l.Addr())
-		}
-	}
-}
-
 // close ends the server, and all that it uses.
 func (f *flights) close() (err error) {
-	if f == nil {
-		return nil
-	}
 	for _, l := range f.listeners {
 		l.Close()
 	}

@@ -111,7 +111,7 @@ func putRows(c wire.Client, to *wire.FlightDescriptor, rec arrow.RecordBatch) er
 	return errors.Join(err, errors.New("a batch has two results"))
 }
 
-// Tables of files and of schemas are served, with keys beside them; after SIGTERM all is there again without the files.
+// Tables of files and of schemas are served; after SIGTERM all is there again without the files.
 func TestServeTables(t *testing.T) {
 	d, err := device.Open("cpu")
 	testenv.Require(t, "cpu", err)
@@ -122,11 +122,11 @@ func TestServeTables(t *testing.T) {
 	if err := os.WriteFile(in("prices.csv"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"--device", "cpu", "--flight-socket", in("f"), "--data", in("data"), "--save", "every=1h",
+	args := []string{"--device", "cpu", "--data", in("data"), "--save", "every=1h",
 		"--http", "127.0.0.1:0",
 		"--table", "prices=" + in("prices.csv"), "--key", "id", "--value", "name,price",
 		"--table", "seen", "--schema", "id:int64,day:int64", "--key", "id,day", "--value", "", "--family", "slab"}
-	s := startKeyServer(t, dir, nil, args...)
+	s := startServer(t, dir, nil, args...)
 	c := flightClient(t, in("f"))
 	got := fmt.Sprint(lookUp(t, c, "prices", integers([]string{"id"}, []int64{3, 2, 5})))
 	if want := "[[three 2.5 true] [two (null) true] [(null) (null) false]]"; got != want {
@@ -136,14 +136,13 @@ func TestServeTables(t *testing.T) {
 	if err := putRows(c, tableNamed("seen"), integers([]string{"id", "day"}, []int64{1, 2}, []int64{10, 20})); err != nil {
 		t.Fatal(err)
 	}
-	s.ask("SET a b")
 	page, err := http.Get("http://" + s.web() + "/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}
 	figures, _ := io.ReadAll(page.Body)
 	page.Body.Close()
-	for _, want := range []string{"warpmap_redis_keys 1\n", `warpmap_flight_rows{table="prices"} 3`, `{table="seen"} 2`} {
+	for _, want := range []string{"\ngo_goroutines ", `warpmap_flight_rows{table="prices"} 3`, `{table="seen"} 2`} {
 		if !strings.Contains(string(figures), want) {
 			t.Errorf("the figures do not have %s:\n%s", want, figures)
 		}
@@ -153,9 +152,7 @@ func TestServeTables(t *testing.T) {
 		t.Fatalf("%v: %s", err, s.says)
 	}
 	os.Remove(in("prices.csv"))
-	if s = startKeyServer(t, dir, nil, args...); s.ask("GET a") != "b" {
-		t.Error("the key is gone")
-	}
+	s = startServer(t, dir, nil, args...)
 	c = flightClient(t, in("f"))
 	got = fmt.Sprint(lookUp(t, c, "prices", integers([]string{"id"}, []int64{1})),
 		lookUp(t, c, "seen", integers([]string{"day", "id"}, []int64{10, 10}, []int64{1, 2})))
@@ -165,7 +162,7 @@ func TestServeTables(t *testing.T) {
 	// A table's file is one that another server takes, under another name.
 	s.Process.Signal(syscall.SIGTERM)
 	s.Wait()
-	startKeyServer(t, dir, nil, "--device", "cpu", "--flight-socket", in("f"), "--table", "other="+in("data/tables/seen.table"))
+	startServer(t, dir, nil, "--device", "cpu", "--table", "other="+in("data/tables/seen.table"))
 	c = flightClient(t, in("f"))
 	if got := lookUp(t, c, "other", integers([]string{"id", "day"}, []int64{2}, []int64{20})); got[0][0] != "true" {
 		t.Errorf("the file has %v", got)
@@ -180,7 +177,7 @@ func TestLastSnapshotCompiles(t *testing.T) {
 	dir := t.TempDir()
 	// Users have such kernels compiled one by one.
 	env := []string{"WARPMAP_CACHE=" + filepath.Join(dir, "cache"), "WARPMAP_LONG=1"}
-	s := startKeyServer(t, dir, env, "--device", "cpu", "--flight-socket", filepath.Join(dir, "f"), "--data", filepath.Join(dir, "data"),
+	s := startServer(t, dir, env, "--device", "cpu", "--data", filepath.Join(dir, "data"),
 		"--save", "every=1h", "--table", "t", "--schema", "id:int64,n:int64", "--key", "id", "--value", "n")
 	c := flightClient(t, filepath.Join(dir, "f"))
 	if err := putRows(c, tableNamed("t"), integers([]string{"id", "n"}, []int64{1, 2}, []int64{10, 20})); err != nil {
@@ -204,13 +201,12 @@ func TestTablesSurviveKill(t *testing.T) {
 	if testenv.Long() {
 		rounds = 20
 	}
-	socket := filepath.Join(dir, "f")
-	args := []string{"--device", "cpu", "--flight-socket", socket, "--data", filepath.Join(dir, "data"), "--save", "every=10ms",
+	args := []string{"--device", "cpu", "--data", filepath.Join(dir, "data"), "--save", "every=10ms",
 		"--table", "t", "--schema", "id:int64,n:int64,s:utf8?", "--key", "id", "--value", "n"}
 	r, saved := rand.New(rand.NewPCG(testenv.FirstSeed(), 3)), 0
 	for round := 0; round < rounds || saved == 0 && round < 2*rounds+10; round++ { // more where others had the cores
-		s := startKeyServer(t, dir, nil, args...)
-		c := flightClient(t, socket)
+		s := startServer(t, dir, nil, args...)
+		c := flightClient(t, s.socket)
 		info, err := c.GetFlightInfo(context.Background(), tableNamed("t"))
 		if err != nil || info.TotalRecords%int64(batch) != 0 {
 			t.Fatalf("round %d: %d rows, %v", round, info.GetTotalRecords(), err)
@@ -287,8 +283,8 @@ func streamed(c wire.Client, name string, own int64, acknowledged *atomic.Int64)
 }
 
 // After kill -9 under load what is there is the batches of each client up to some one, wholly and once: with --log always
-// all that were acknowledged, with everysec all but those of the last second or two. So are keys beside them. So it is on
-// one device and on two, by turns: a folder of the one is read on the other.
+// all that were acknowledged, with everysec all but those of the last second or two. So it is on one device and on two,
+// by turns: a folder of the one is read on the other.
 func TestTablesLogSurvivesKill(t *testing.T) {
 	d, err := device.Open("cpu")
 	testenv.Require(t, "cpu", err)
@@ -303,19 +299,14 @@ func tablesSurviveKill(t *testing.T, log string) {
 	if testenv.Long() {
 		rounds = 20
 	}
-	socket := filepath.Join(dir, "f")
-	args := []string{"--flight-socket", socket, "--data", filepath.Join(dir, "data"), "--log", log, "--save",
-		"every=150ms", "--table", "t0", "--schema", "id:int64,n:int64", "--key", "id", "--table", "t1", "--schema",
+	args := []string{"--data", filepath.Join(dir, "data"), "--log", log, "--save", "every=150ms", "--table", "t0", "--schema", "id:int64,n:int64", "--key", "id", "--table", "t1", "--schema",
 		"id:int64,n:int64,m:int64", "--key", "id"}
 	r := rand.New(rand.NewPCG(testenv.FirstSeed(), 5))
 	sent, least, acknowledged := make([]int64, clients), make([]int64, clients), make([]atomic.Int64, clients)
-	total, lost, keys := int64(0), int64(0), 0
+	total, lost := int64(0), int64(0)
 	for round := range rounds + 1 {
-		s := startKeyServer(t, dir, nil, slices.Concat(args, [][]string{{"--devices", "cpu:0,cpu:1"}, {"--device", "cpu"}}[round/2%2])...)
-		c := flightClient(t, socket)
-		if got := s.ask("GET key"); log == "always" && round > 0 && got != fmt.Sprint(keys) {
-			t.Errorf("round %d: the key is %s, want %d", round, got, keys)
-		}
+		s := startServer(t, dir, nil, slices.Concat(args, [][]string{{"--devices", "cpu:0,cpu:1"}, {"--device", "cpu"}}[round/2%2])...)
+		c := flightClient(t, s.socket)
 		for own := range clients {
 			first, name := int64(own)<<32, fmt.Sprint("t", own%2)
 			n := int64(0)
@@ -341,12 +332,10 @@ func tablesSurviveKill(t *testing.T, log string) {
 		if round == rounds {
 			break
 		}
-		keys++
-		s.ask(fmt.Sprint("SET key ", keys))
 		before := slices.Clone(sent)
 		after, may := killTime(r, log)
 		least = s.load(after, may, acknowledged, func(own int) {
-			sent[own] = streamed(flightClient(t, socket), fmt.Sprint("t", own%2), int64(own), &acknowledged[own])
+			sent[own] = streamed(flightClient(t, s.socket), fmt.Sprint("t", own%2), int64(own), &acknowledged[own])
 		})
 		for own := range clients {
 			total += acknowledged[own].Load() - before[own]
@@ -366,11 +355,10 @@ func TestServeTablesOnFullDisk(t *testing.T) {
 	testenv.Require(t, "cpu", err)
 	d.Close()
 	dir := t.TempDir()
-	socket := filepath.Join(dir, "f")
-	args := []string{"--device", "cpu", "--flight-socket", socket, "--data", filepath.Join(dir, "data"), "--log", "always", "--http",
+	args := []string{"--device", "cpu", "--data", filepath.Join(dir, "data"), "--log", "always", "--http",
 		"127.0.0.1:0", "--table", "t", "--schema", "id:int64,n:int64", "--key", "id"}
-	s := startKeyServer(t, dir, []string{"WARPMAP_TEST_SMALL_FILES=65536"}, args...)
-	c := flightClient(t, socket)
+	s := startServer(t, dir, []string{"WARPMAP_TEST_SMALL_FILES=65536"}, args...)
+	c := flightClient(t, s.socket)
 	put := func(id int64) error {
 		return putRows(c, tableNamed("t"), integers([]string{"id", "n"}, []int64{id}, []int64{2 * id}))
 	}
@@ -407,20 +395,66 @@ func TestServeTablesOnFullDisk(t *testing.T) {
 	}
 	s.Process.Kill()
 	s.Wait()
-	startKeyServer(t, dir, nil, args...)
+	s = startServer(t, dir, nil, args...)
 	var ids []int64
 	for id := range n {
 		ids = append(ids, id)
 	}
-	for i, row := range lookUp(t, flightClient(t, socket), "t", integers([]string{"id"}, append(ids, n+2))) {
+	for i, row := range lookUp(t, flightClient(t, s.socket), "t", integers([]string{"id"}, append(ids, n+2))) {
 		if want := int64(i); i < len(ids) && row[0] != fmt.Sprint(2*want) || i == len(ids) && row[0] != fmt.Sprint(2*n+4) {
 			t.Fatalf("row %d is %v", i, row)
 		}
 	}
 }
 
+// A server that ends while the disk is full stays until what it has is in a file, or until another signal comes.
+func TestServeTablesEndsOnFullDisk(t *testing.T) {
+	d, err := device.Open("cpu")
+	testenv.Require(t, "cpu", err)
+	d.Close()
+	ids := make([]int64, 10_000) // of 160,000 bytes with their values
+	for i := range ids {
+		ids[i] = int64(i)
+	}
+	last := integers([]string{"id"}, ids[len(ids)-1:])
+	for _, c := range []struct {
+		option string
+		room   bool // there will be
+	}{{"--save=every=1h", true}, {"--log=everysec", true}, {"--save=every=1h", false}} {
+		dir := t.TempDir()
+		args := []string{"--device", "cpu", "--data", filepath.Join(dir, "data"), c.option, "--table", "t", "--schema",
+			"id:int64,n:int64", "--key", "id"}
+		s := startServer(t, dir, []string{"WARPMAP_TEST_SMALL_FILES=65536"}, args...)
+		if err := putRows(flightClient(t, s.socket), tableNamed("t"), integers([]string{"id", "n"}, ids, ids)); err != nil {
+			t.Fatal(err)
+		}
+		s.Process.Signal(syscall.SIGTERM)
+		s.said("another signal comes: ")
+		if !c.room {
+			s.Process.Signal(syscall.SIGTERM)
+		} else if err := moreRoom(s.Process.Pid); err != nil {
+			t.Skip(err)
+		}
+		if err := s.Wait(); (err == nil) != c.room {
+			t.Errorf("%s, room %t: %v: %s", c.option, c.room, err, s.says)
+		}
+		s = startServer(t, dir, nil, args...)
+		if got := lookUp(t, flightClient(t, s.socket), "t", last); (got[0][1] == "true") != c.room {
+			t.Errorf("%s, room %t: the last row is %v", c.option, c.room, got)
+		}
+	}
+}
+
 func TestServeTablesErrors(t *testing.T) {
 	dir := t.TempDir()
+	file := func(name, text string) string {
+		name = filepath.Join(dir, name)
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	empty, password := file("empty", "\n"), file("password", "x\n")
 	broken := filepath.Join(dir, "broken.table")
 	if err := os.WriteFile(broken, []byte("warpmap columns 1\nrest"), 0o600); err != nil {
 		t.Fatal(err)
@@ -430,21 +464,35 @@ func TestServeTablesErrors(t *testing.T) {
 		os.WriteFile(filepath.Join(damaged, "tables", "log.1"), []byte("what is no log of ours"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	listen := []string{"--redis", "", "--device", "cpu", "--flight", "127.0.0.1:0"}
+	listen := []string{"--device", "cpu", "--flight", "127.0.0.1:0"}
 	for _, c := range []struct {
 		code int
 		args []string
 		says string
 	}{
+		{exitUsage, nil, "--flight-socket"},
 		{exitUsage, []string{"--table", "a=b.csv", "--key", "id"}, "--flight"},
 		{exitUsage, []string{"--key", "id"}, "--table"},
 		{exitUsage, []string{"--flight", ":0"}, "--insecure"},
+		{exitUsage, []string{"--flight", "0.0.0.0:0", "--password-file", password}, "--tls-cert"},
+		{exitUsage, []string{"--flight", "[::]:0"}, "--insecure"},
+		{exitUsage, []string{"--flight", "192.0.2.1:0"}, "--insecure"},
+		{exitUsage, append(listen, "--http", ":0"), "--insecure"},
+		{exitUsage, []string{"--flight", "nowhere"}, "--flight"},
 		{exitUsage, append(listen, "--table", "=x"), "NAME=FILE"},
 		{exitUsage, append(listen, "--table", "a"), "--schema and --key"},
 		{exitUsage, append(listen, "--table", "a", "--schema", "id:int65"), "int64"},
 		{exitUsage, append(listen, "--table", "a", "--schema", "id:int64", "--key", "id", "--table", "a=x"), "two"},
 		{exitUsage, append(listen, "--table", "a=x", "--schema", "id:int64"), "the file's"},
 		{exitUsage, append(listen, "--log", "always"), "--data"},
+		{exitUsage, append(listen, "--log", "often", "--data", dir), "--log"},
+		{exitUsage, append(listen, "--save", "60s", "--data", dir), "--save"},
+		{exitUsage, append(listen, "--save", "every=0s", "--data", dir), "--save"},
+		{exitUsage, append(listen, "--tls-cert", "x"), "--tls-key"},
+		{exitUsage, append(listen, "--tls-cert", empty, "--tls-key", empty), "--tls-cert"},
+		{exitUsage, append(listen, "--password-file", filepath.Join(dir, "none")), "--password-file"},
+		{exitUsage, append(listen, "--password-file", empty), "empty"},
+		{exitUsage, append(listen, "--timeout", "0s"), "--timeout"},
 		{exitInput, append(listen, "--data", damaged), "log.1"},
 		{exitInput, append(listen, "--data", damaged, "--log", "no", "--repair"), "not repaired"},
 		{exitUsage, append(listen, "--max-rows", "0"), "--max-rows"},

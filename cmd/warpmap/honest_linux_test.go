@@ -1,17 +1,14 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -28,263 +25,22 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// honest is what a client that behaves knows of what it wrote.
-type honest[K comparable] struct {
-	t  *testing.T
-	h  *hostile // its seed and addresses: it does no harm
-	of string
-	// all has the values that a key may have: one, and "(nil)" where there is none, or two, since a write was refused.
-	all      map[K][]string
+// nothing is the value of a row that is not there.
+const nothing = "(nil)"
+
+const honestMost = 300 // rows of a table
+
+// honestTables is a client of Flight that behaves, and knows what it wrote. It has a table of numbers, which the device
+// holds, and one of texts, which host memory holds.
+type honestTables struct {
+	t      *testing.T
+	h      *hostile // its seed and addresses: it does no harm
+	client wire.Client
+	// all has the values that a row may have: one, and "(nil)" where there is none, or two, since a write was refused.
+	all      map[honestRow][]string
 	answered atomic.Int64
 	refused  atomic.Int64 // writes that were refused, as on a full disk
-	lost     atomic.Int64 // connections that were
 	slowest  atomic.Int64 // nanoseconds
-}
-
-func (c *honest[K]) String() string {
-	return fmt.Sprintf("%s: %d answers, the slowest in %v, %d writes and %d connections refused", c.of, c.answered.Load(),
-		time.Duration(c.slowest.Load()).Round(time.Millisecond), c.refused.Load(), c.lost.Load())
-}
-
-// is tells whether a key may have a value, and has it from then on.
-func (c *honest[K]) is(key K, got string) bool {
-	if !slices.Contains(c.may(key), got) {
-		c.t.Errorf("%v is %.100q, want %.100q", key, got, c.may(key))
-		return false
-	}
-	c.all[key] = []string{got}
-	return true
-}
-
-func (c *honest[K]) may(key K) []string {
-	if v := c.all[key]; v != nil {
-		return v
-	}
-	return []string{nothing}
-}
-
-// wrote says that a key has a value, or where it was refused, perhaps.
-func (c *honest[K]) wrote(key K, value string, refused bool) {
-	if !refused {
-		c.all[key] = []string{value}
-	} else if now := c.may(key); !slices.Contains(now, value) {
-		c.all[key] = append(slices.Clone(now), value)
-	}
-}
-
-func (c *honest[K]) took(begin time.Time) {
-	c.answered.Add(1)
-	c.slowest.Store(max(c.slowest.Load(), int64(time.Since(begin))))
-}
-
-// done tells that the time is over, and that there was an answer: a machine with other work may have taken all of the time
-// to give a place. That may take a minute more.
-func (c *honest[K]) done() bool {
-	return c.h.over() && (c.answered.Load() > 0 || time.Since(c.h.end) > time.Minute) || c.t.Failed()
-}
-
-// honestKeys is a client of Redis.
-type honestKeys struct {
-	honest[string]
-	conn net.Conn
-	from *bufio.Reader
-	cut  bool // connections may be cut instead of replies: so it is where writes cannot be logged before that
-}
-
-func newHonestKeys(t *testing.T, h *hostile, cut bool) *honestKeys {
-	return &honestKeys{honest: honest[string]{t: t, h: h, of: "keys", all: map[string][]string{}}, cut: cut}
-}
-
-const honestMost = 300 // keys of a kind
-
-const noReply = "-MISCONF there is no reply"
-
-// atOnce is what Linux has come through a Unix socket as one piece. Of more the server may have answered a part before it
-// cuts the connection, and what it has not read by then has a client hear of a reset instead of the end.
-const atOnce = 32 << 10
-
-// ask sends a pipeline, and gives the replies; nil: there is something wrong.
-func (c *honestKeys) ask(all ...[]string) (replies []string) {
-	begin := time.Now()
-	c.conn.SetDeadline(begin.Add(time.Minute))
-	var b []byte
-	for _, args := range all {
-		b = append(b, request(args...)...)
-	}
-	cut := func(err error) bool {
-		return c.cut && (err == io.EOF || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET))
-	}
-	if _, err := c.conn.Write(b); err != nil && !cut(err) {
-		c.t.Errorf("a request is not taken: %v", err)
-		return nil
-	}
-	for i := range all {
-		reply, err := readReply(c.from)
-		if cut(err) && (i == 0 || len(b) > atOnce) {
-			c.leave()
-			c.lost.Add(1)
-			return append(replies, slices.Repeat([]string{noReply}, len(all)-i)...)
-		} else if err != nil {
-			c.t.Errorf("no reply: %v", err)
-			return nil
-		}
-		replies = append(replies, reply)
-	}
-	c.took(begin)
-	return replies
-}
-
-// connect connects where the client has no connection.
-func (c *honestKeys) connect() bool {
-	for c.conn == nil && !c.t.Failed() {
-		if c.conn = c.h.dial(true); c.conn == nil {
-			c.lost.Add(1)
-			time.Sleep(5 * time.Millisecond)
-		}
-	}
-	if c.conn == nil {
-		return false
-	}
-	c.from = bufio.NewReader(c.conn)
-	return true
-}
-
-func (c *honestKeys) leave() {
-	if c.conn != nil {
-		c.conn.Close()
-		c.conn = nil
-	}
-}
-
-func (c *honestKeys) work() {
-	for !c.done() {
-		if c.connect() {
-			for range 100 {
-				if c.done() || c.conn == nil || !c.step() {
-					break
-				}
-			}
-		}
-		c.leave()
-	}
-}
-
-// refuses tells whether a reply refuses a write.
-func refuses(reply string) bool {
-	return strings.HasPrefix(reply, "-MISCONF") || strings.HasPrefix(reply, "-OOM")
-}
-
-// step sends a pipeline of commands, of each key one, and tells whether all replies are right.
-func (c *honestKeys) step() bool {
-	h := c.h
-	if h.IntN(300) == 0 {
-		reply := c.ask([]string{"FLUSHALL"})
-		if reply == nil {
-			return false
-		}
-		for key := range c.all {
-			c.wrote(key, nothing, refuses(reply[0]))
-		}
-		if c.conn == nil {
-			return true
-		}
-	}
-	var asked [][]string
-	numbers := h.Perm(honestMost)[:1+h.IntN(100)]
-	for _, n := range numbers {
-		key, value := fmt.Sprint("mine:", n), strings.Repeat(strconv.Itoa(h.IntN(1000)), 1+h.IntN(300))
-		switch choice := h.IntN(8); {
-		case len(c.may(key)) > 1 || choice < 2:
-			asked = append(asked, []string{"GET", key})
-		case choice < 5:
-			asked = append(asked, []string{"SET", key, value})
-		case choice == 5:
-			asked = append(asked, []string{"APPEND", key, value[:len(value)%7]})
-		case choice == 6:
-			asked = append(asked, []string{"DEL", key})
-		default:
-			asked = append(asked, []string{"MSET", key, value, key + "'", value})
-		}
-	}
-	replies := c.ask(asked...)
-	for i, reply := range replies {
-		if !c.right(asked[i], reply) {
-			return false
-		}
-	}
-	return replies != nil
-}
-
-// right tells whether a command's reply is, and knows then what it did.
-func (c *honestKeys) right(args []string, got string) bool {
-	key := args[1]
-	was := c.may(key)[0]
-	want, value := "+OK", args[len(args)-1]
-	switch args[0] {
-	case "GET":
-		return got == noReply || c.is(key, got)
-	case "DEL":
-		if want, value = ":1", nothing; was == nothing {
-			want = ":0"
-		}
-	case "APPEND":
-		if was != nothing {
-			value = was + value
-		}
-		want = fmt.Sprint(":", len(value))
-	case "MSET":
-		c.wrote(args[3], value, refuses(got))
-	}
-	no := refuses(got)
-	if no {
-		c.refused.Add(1)
-	} else if got != want {
-		c.t.Errorf("%.100q is answered %.100q, want %s", args, got, want)
-		return false
-	}
-	c.wrote(key, value, no)
-	return true
-}
-
-// check looks all keys up.
-func (c *honestKeys) check() {
-	defer c.leave()
-	if !c.connect() {
-		return
-	}
-	for n := range honestMost {
-		key := fmt.Sprint("mine:", n)
-		replies := c.ask([]string{"GET", key}, []string{"GET", key + "'"})
-		if replies == nil || !c.is(key, replies[0]) || !c.is(key+"'", replies[1]) {
-			return
-		}
-	}
-}
-
-// settle is check, and has a write acknowledged behind it: so all before that stays.
-func (c *honestKeys) settle() {
-	c.check()
-	defer c.leave()
-	for until := time.Now().Add(time.Minute); c.connect(); time.Sleep(10 * time.Millisecond) {
-		reply := c.ask([]string{"SET", "mine:0", "settled"})
-		if reply == nil || !c.right([]string{"SET", "mine:0", "settled"}, reply[0]) {
-			return
-		}
-		if !refuses(reply[0]) {
-			return
-		}
-		if time.Now().After(until) {
-			c.t.Errorf("the disk has room, and a write is answered %q", reply[0])
-			return
-		}
-	}
-}
-
-// honestTables is a client of Flight. It has a table of numbers, which the device holds, and one of texts, which host
-// memory holds.
-type honestTables struct {
-	honest[honestRow]
-	client wire.Client
 }
 
 type honestRow struct {
@@ -295,7 +51,38 @@ type honestRow struct {
 var honestColumns = map[string]string{"numbers": "id:int64,n:int64", "texts": "id:int64,s:utf8?"}
 
 func newHonestTables(t *testing.T, h *hostile) *honestTables {
-	return &honestTables{honest: honest[honestRow]{t: t, h: h, of: "tables", all: map[honestRow][]string{}}}
+	return &honestTables{t: t, h: h, all: map[honestRow][]string{}}
+}
+
+func (c *honestTables) String() string {
+	return fmt.Sprintf("%d answers, the slowest in %v, %d writes refused", c.answered.Load(),
+		time.Duration(c.slowest.Load()).Round(time.Millisecond), c.refused.Load())
+}
+
+// is reports whether a row may have a value, and has it from then on.
+func (c *honestTables) is(row honestRow, got string) bool {
+	if !slices.Contains(c.may(row), got) {
+		c.t.Errorf("%v is %.100q, want %.100q", row, got, c.may(row))
+		return false
+	}
+	c.all[row] = []string{got}
+	return true
+}
+
+func (c *honestTables) may(row honestRow) []string {
+	if v := c.all[row]; v != nil {
+		return v
+	}
+	return []string{nothing}
+}
+
+// wrote says that a row has a value, or where it was refused, perhaps.
+func (c *honestTables) wrote(row honestRow, value string, refused bool) {
+	if !refused {
+		c.all[row] = []string{value}
+	} else if now := c.may(row); !slices.Contains(now, value) {
+		c.all[row] = append(slices.Clone(now), value)
+	}
 }
 
 // tableClient connects to a server of tables, whatever else does.
@@ -335,7 +122,8 @@ func (c *honestTables) call(what string, do func(ctx context.Context) error) (re
 		c.t.Errorf("%s: %v", what, err)
 		return false, false
 	}
-	c.took(begin)
+	c.answered.Add(1)
+	c.slowest.Store(max(c.slowest.Load(), int64(time.Since(begin))))
 	return refused, true
 }
 

@@ -69,7 +69,7 @@ var notRun = map[string]string{
 	"WARPMAP_MODEL=":                     "this test is part of it; TestModelFindsMissingOrder of slab runs some",
 	"go run ./cmd/warpmap demo":          "main_test.go runs it",
 	"warpmap classify serve ":            "goes on until it is ended; serve_test.go runs it",
-	"warpmap serve ":                     "goes on until it is ended; redis_test.go and flight_test.go run it",
+	"warpmap serve ":                     "goes on until it is ended; flight_test.go runs it",
 	"warpmap compile ":                   "takes long; compile_test.go runs it",
 	"warpmap bench limits ":              "takes minutes on a CPU; each warpmap bench measures the same limits",
 	"warpmap bench fig ":                 "takes long; the studies' tests measure all figures with few rows",

@@ -76,7 +76,7 @@ var formats = map[string]string{
 	"internal/operations.seed":       "internal/operations/FuzzFile",
 
 	// What people write.
-	"cmd/warpmap.check":            "none: a time, which Go takes apart",
+	"cmd/warpmap.checkServer":      "none: a time, which Go takes apart",
 	"cmd/warpmap.Set":              "cmd/warpmap/FuzzDeviceName cmd/warpmap/FuzzSize",
 	"device.parseName":             "device/FuzzNames cmd/warpmap/FuzzDeviceName",
 	"internal/frame.CombineHeader": "none: code, which the compiler takes apart",
@@ -146,12 +146,7 @@ var formats = map[string]string{
 	"internal/columnar.ParseChange":     "internal/columnar/FuzzLog",
 	"internal/columnar.changeHead":      "internal/columnar/FuzzLog",
 	"internal/columnar.Redo":            "internal/columnar/FuzzLog",
-	"internal/resp.Next":                "internal/resp/FuzzParser serve/redis/FuzzRequests",
-	"serve/redis.parseOptions":          "serve/redis/FuzzRequests",
-	"serve/redis.configSet":             "serve/redis/FuzzRequests",
-	"serve/redis.sizeOf":                "serve/redis/FuzzRequests",
-	"serve/redis.rateOf":                "serve/redis/FuzzRequests",
-	"serve/redis.scan":                  "serve/redis/FuzzRequests",
+	"internal/resp.Next":                "internal/resp/FuzzParser",
 	"shard/internal/rendezvous.receive": "shard/internal/rendezvous/FuzzFrames",
 	"shard/internal/rendezvous.examine": "shard/internal/rendezvous/FuzzStranger",
 	"shard/internal/rendezvous.heard":   "shard/internal/rendezvous/FuzzMember",

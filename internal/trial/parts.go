@@ -68,10 +68,9 @@ func parts() []*part {
 			{dir: "cmd/warpmap", tests: "^TestEachCallOnFilesFails$"},
 			{dir: "internal/keyspace", tests: "^TestKilledAtEachCall$"},
 			{dir: "serve/flight", tests: "^TestTablesKilledAtEachCall$"},
-			{dir: "cmd/warpmap", tests: "^Test(LaunchMemberKilled|ServeKilled|KeysSurviveKill|TablesLogSurvivesKill)$"},
+			{dir: "cmd/warpmap", tests: "^Test(LaunchMemberKilled|ServeKilled|TablesLogSurvivesKill)$"},
 		}},
 		{name: "servers", share: 2, env: []string{"WARPMAP_LONG=1"}, turns: []turn{
-			{dir: "serve/redis", tests: "^Test(SameAsRedis|RandomBytes)$"},
 			{dir: "cmd/warpmap", tests: "^TestHostileHours$"},
 			{dir: "internal/filters", tests: "^Test(Cuckoo|DeletionsFromChains)$"},
 			{dir: "internal/keyspace", tests: "^Test(AgainstModel|OpenAgain|SaveWhileOthersWrite|SaveInPieces)$"},

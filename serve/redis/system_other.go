@@ -1,5 +1,0 @@
-//go:build !unix
-
-package redis
-
-func mostFiles() int { return 0 }
