@@ -1,5 +1,5 @@
-// Package journal is a log in a folder, of what was done to something that is in memory: package keyspace has one of its
-// keys, and serve/flight one of its tables.
+// Package journal is a log in a folder, of what was done to something that is in memory: serve/flight has one of its
+// tables.
 //
 //	folder  lock     of the process that uses it
 //	        log.7    records of what was done

@@ -15,7 +15,7 @@ const (
 
 // measured are the packages whose lines and functions are short.
 var measured = []string{"cmd/warpmap", "join", "genome", "internal/files", "internal/inflate", "sketch",
-	"table/snapshot", "serve", "internal/keyspace", "internal/resp", "internal/columnar"}
+	"table/snapshot", "serve", "internal/columnar"}
 
 // isMeasured tells whether a file that is no test is of one of them, or below one.
 func isMeasured(name string) bool {

@@ -145,7 +145,7 @@ func rank(pkg string, families []string) int {
 		return 9
 	case pkg == "internal/operations", pkg == "internal/columnar", strings.HasPrefix(pkg, "internal/bench") || top == "join" || top == "genome" && rest != "":
 		return 8
-	case pkg == "" || pkg == "genome" || pkg == "sketch" || pkg == "internal/tabletest" || pkg == "internal/filters":
+	case pkg == "" || pkg == "genome" || pkg == "sketch" || pkg == "internal/tabletest":
 		return 7
 	case pkg == "table/snapshot":
 		return 6
@@ -153,7 +153,7 @@ func rank(pkg string, families []string) int {
 		return 5
 	case pkg == "internal/frame":
 		return 4
-	case top == "table" || top == "workload" || pkg == "internal/keyspace":
+	case top == "table" || top == "workload":
 		return 3
 	case pkg == "device", pkg == "internal/journal":
 		return 2

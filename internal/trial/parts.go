@@ -66,14 +66,11 @@ func parts() []*part {
 		{name: "crashes", share: 3, env: []string{"WARPMAP_LONG=1"}, turns: []turn{
 			{dir: "cmd/warpmap", tests: "^TestKilledAtEachCall$"},
 			{dir: "cmd/warpmap", tests: "^TestEachCallOnFilesFails$"},
-			{dir: "internal/keyspace", tests: "^TestKilledAtEachCall$"},
 			{dir: "serve/flight", tests: "^TestTablesKilledAtEachCall$"},
 			{dir: "cmd/warpmap", tests: "^Test(LaunchMemberKilled|ServeKilled|TablesLogSurvivesKill)$"},
 		}},
 		{name: "servers", share: 2, env: []string{"WARPMAP_LONG=1"}, turns: []turn{
 			{dir: "cmd/warpmap", tests: "^TestHostileHours$"},
-			{dir: "internal/filters", tests: "^Test(Cuckoo|DeletionsFromChains)$"},
-			{dir: "internal/keyspace", tests: "^Test(AgainstModel|OpenAgain|SaveWhileOthersWrite|SaveInPieces)$"},
 			{dir: "serve/flight", tests: "^TestLogIsTheTables$"},
 		}},
 		{name: "stress", share: 3, turns: histories},
