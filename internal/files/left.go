@@ -23,24 +23,17 @@ func hiddenName(base string, number uint32) string {
 	return fmt.Sprintf(".%s.%0*x.tmp", base, hiddenDigits, number)
 }
 
-// HiddenOf tells which output a hidden file or folder is of, by its name. It is for owners of a folder whose outputs
-// have another name each time: nobody else removes what they have left.
-func HiddenOf(name string) (base string, is bool) {
+// isHidden reports whether a name is one that hiddenName gives for base.
+func isHidden(name, base string) bool {
 	rest, begins := strings.CutPrefix(name, ".")
 	rest, ends := strings.CutSuffix(rest, ".tmp")
 	dot := strings.LastIndexByte(rest, '.')
 	if !begins || !ends || dot < 0 {
-		return "", false
+		return false
 	}
 	digits := rest[dot+1:]
 	_, err := hex.DecodeString(digits)
-	return rest[:dot], len(digits) == hiddenDigits && err == nil && digits == strings.ToLower(digits)
-}
-
-// isHidden tells whether a name is one that hiddenName gives for base.
-func isHidden(name, base string) bool {
-	of, is := HiddenOf(name)
-	return is && of == base
+	return rest[:dot] == base && len(digits) == hiddenDigits && err == nil && digits == strings.ToLower(digits)
 }
 
 // removeLeft removes what processes that were killed have left of outputs of this name. What it cannot remove stays:

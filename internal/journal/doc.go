@@ -12,7 +12,7 @@
 // # What holds
 //
 //   - Records are in the files in the order in which they were added, file after file. A file is not written while one
-//     before it could not be, or is not on the disk yet; but for Alone, behind which Replay leaves it out.
+//     before it could not be, or is not on the disk yet.
 //   - Commit returns when all that was added before is in the files, and on the disk where it is to be. Those that come
 //     while another writes or syncs go together behind that one: one fsync for all that wait.
 //   - What cannot be written stays in memory, and is tried again each second; Err says why meanwhile. What could not be

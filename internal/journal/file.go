@@ -1,7 +1,6 @@
 package journal
 
 import (
-	"cmp"
 	"errors"
 	"os"
 	"path/filepath"
@@ -57,18 +56,6 @@ func createFile(name, magic string, wake chan struct{}, failed *atomic.Bool) (*F
 	return l, nil
 }
 
-// Append adds the records that add appends to b. Where the disk does not keep up, it waits, but not for a log that
-// cannot be written.
-func (l *File) Append(add func(b []byte) []byte) {
-	if l == nil {
-		return
-	}
-	l.Lock()
-	defer l.Unlock()
-	l.wait()
-	l.add(add)
-}
-
 // wait waits for room. The log is locked, but not meanwhile.
 func (l *File) wait() {
 	for l.waits > mostPending && l.err == nil && !l.broken && !l.failed.Load() {
@@ -77,7 +64,7 @@ func (l *File) wait() {
 	}
 }
 
-// add is Append without waiting, of a log that is locked.
+// add adds the records that add appends to b, to a log that is locked.
 func (l *File) add(add func(b []byte) []byte) {
 	before := len(l.buf)
 	l.buf = add(l.buf)
@@ -201,31 +188,6 @@ func (l *File) isBroken() bool {
 	l.Lock()
 	defer l.Unlock()
 	return l.broken
-}
-
-// giveUp has a log that is not all on the disk stay so, and tells whether it is one.
-func (l *File) giveUp() bool {
-	l.Lock()
-	defer l.Unlock()
-	if !l.broken && l.synced < l.bytes {
-		l.err, l.broken = cmp.Or(l.err, errGivenUp), true
-		l.failed.Store(true)
-		l.turn.Broadcast()
-	}
-	return l.broken
-}
-
-var errGivenUp = errors.New("a log before it could not be written")
-
-// beginWith has a log that has no records in its file begin with another word, on the disk.
-func (l *File) beginWith(magic string) error {
-	l.Lock()
-	disk := l.Disk
-	l.Unlock()
-	if _, err := disk.WriteAt([]byte(magic), 0); err != nil {
-		return err
-	}
-	return disk.Sync()
 }
 
 // replaced says that snapshots hold what the log does, and nobody adds to it any more. So all is as good as synced.

@@ -3,7 +3,6 @@ package journal
 import (
 	"errors"
 	"fmt"
-	"io"
 	"log"
 	"os"
 	"path/filepath"
@@ -96,9 +95,6 @@ func (j *Journal) Replay(from uint64, repair bool, do func(head, body []byte) er
 		return err
 	}
 	all = slices.DeleteFunc(all, func(n uint64) bool { return n < from })
-	if all, err = j.leaveOut(all, from); err != nil {
-		return err
-	}
 	j.Number = from
 	for i, n := range all {
 		if n != j.Number+1 && n != from {
@@ -112,30 +108,6 @@ func (j *Journal) Replay(from uint64, repair bool, do func(head, body []byte) er
 		j.Number = n
 	}
 	return nil
-}
-
-// leaveOut removes what begins with a log of Alone whose snapshot, from which the caller goes on, is not there.
-func (j *Journal) leaveOut(all []uint64, from uint64) (rest []uint64, err error) {
-	first := make([]byte, len(j.format.Magic))
-	for i, n := range all {
-		f, err := os.Open(j.Name(LogName, n))
-		if err != nil {
-			return nil, err
-		}
-		_, err = io.ReadFull(f, first)
-		f.Close()
-		if n == from || err != nil || string(first) != j.format.alone() {
-			continue
-		}
-		j.log.Printf("%s: left out, for a log before it could not be written, and no snapshot has that", f.Name())
-		for _, n := range slices.Backward(all[i:]) {
-			if err := os.Remove(j.Name(LogName, n)); err != nil {
-				return nil, err
-			}
-		}
-		return all[:i], SyncFolder(j.Folder)
-	}
-	return all, nil
 }
 
 // haveRecords tells whether any of these logs has records.
@@ -163,10 +135,10 @@ func (j *Journal) replay(name string, repair, others bool, do func(head, body []
 		err = fmt.Errorf("%w, and that is not repaired", err)
 		return sound, &DamagedError{name, sound, err.Error()}
 	}
-	if err == ErrTorn && others {
+	if err == errTorn && others {
 		err = fmt.Errorf("%w, and there are later ones", err)
 	}
-	if err != ErrTorn && !repair {
+	if err != errTorn && !repair {
 		return sound, &DamagedError{name, sound, err.Error()}
 	}
 	j.log.Printf("%s: cut to its first %d bytes: %v", name, sound, err)
@@ -211,7 +183,7 @@ func (j *Journal) Start() error {
 	if j.Sync == NoLog {
 		return nil
 	}
-	if _, err := j.next(nil); err != nil {
+	if err := j.next(); err != nil {
 		return err
 	}
 	crash.Beside(&j.work, j.flush)
@@ -222,39 +194,29 @@ func (j *Journal) Start() error {
 }
 
 // next begins the next log.
-func (j *Journal) next(turn func(l *File, add func())) (*File, error) {
+func (j *Journal) next() error {
 	l, err := createFile(j.Name(LogName, j.Number+1), j.format.Magic, j.wake, &j.failed)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	j.Number++
 	if last := j.Last(); last != nil { // while others add to it: what is added to the new one waits for that
 		last.commit(true)
 	}
-	add := func() {
-		j.mu.Lock()
-		defer j.mu.Unlock()
-		j.logs = append(j.logs, l)
-	}
-	if turn == nil {
-		add()
-	} else {
-		turn(l, add)
-	}
-	return l, nil
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.logs = append(j.logs, l)
+	return nil
 }
 
-// Begin gives the log of a snapshot that begins: the next one. But where an older one is kept, since the last snapshot
-// failed and that log cannot be written, it is the newest that is there, for else there would be one more each time.
-// Nobody may add to older ones then: those who do not add by Add give turn, which has them all turn to the new log, and
-// calls add while nobody adds to any.
-func (j *Journal) Begin(turn func(l *File, add func())) (*File, error) {
+// Begin begins the log of a snapshot: the next one. But if an older one is kept, since the last snapshot failed and that
+// log cannot be written, it is the newest that is there, because else there would be one more each time.
+func (j *Journal) Begin() error {
 	logs := j.Logs()
-	last := logs[len(logs)-1]
-	if len(logs) > 1 && !last.isBroken() {
-		return last, nil
+	if len(logs) > 1 && !logs[len(logs)-1].isBroken() {
+		return nil
 	}
-	return j.next(turn)
+	return j.next()
 }
 
 // Logs are those that are written, the newest last; none with NoLog.
@@ -345,23 +307,6 @@ func (j *Journal) Commit() error {
 
 // Flush has everything that was added before it on the disk, however the log is synced. Errors: the system's.
 func (j *Journal) Flush() error { return j.commit(true) }
-
-// Alone has the newest log on the disk where one before it cannot be, whose records the caller's snapshot has. Until that
-// has its name, Replay leaves the newest log out: it has what came later without what came before. Those before it are
-// given up until End says that the snapshot is there. Errors: the system's.
-func (j *Journal) Alone() error {
-	logs := j.Logs()
-	last, alone := logs[len(logs)-1], false
-	for _, l := range logs[:len(logs)-1] {
-		alone = l.giveUp() || alone
-	}
-	if alone { // so nothing of the last is in its file
-		if err := last.beginWith(j.format.alone()); err != nil {
-			return err
-		}
-	}
-	return last.commit(true)
-}
 
 // commit has all logs written, the older one first. None is written while one before it, to which nobody adds any more,
 // is not on the disk: so neither a process that is killed nor a machine that stops leaves what came later without what

@@ -31,7 +31,7 @@ func TestLogWithoutName(t *testing.T) {
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &one); err != nil {
 		t.Fatal(err)
 	}
-	_, err = j.Begin(nil)
+	err = j.Begin()
 	unix.Setrlimit(unix.RLIMIT_NOFILE, &was)
 	if n := len(j.Logs()); err == nil || n != 1 {
 		t.Errorf("%d logs, and the error is %v", n, err)
@@ -39,7 +39,7 @@ func TestLogWithoutName(t *testing.T) {
 	if _, err := os.Stat(j.Name(LogName, 2)); !os.IsNotExist(err) {
 		t.Error(err)
 	}
-	if _, err := j.Begin(nil); err != nil || j.Number != 2 {
+	if err := j.Begin(); err != nil || j.Number != 2 {
 		t.Error(j.Number, err)
 	}
 	if err := j.Close(); err != nil {

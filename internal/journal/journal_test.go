@@ -112,7 +112,7 @@ func TestOlderFirst(t *testing.T) {
 	l.Disk.Close()
 	l.Unlock()
 	j.Add(record)
-	if _, err := j.Begin(nil); err != nil {
+	if err := j.Begin(); err != nil {
 		t.Fatal(err)
 	}
 	j.Add(record)

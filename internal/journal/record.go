@@ -34,12 +34,8 @@ func (e *DamagedError) Error() string {
 	return fmt.Sprintf("%s is damaged at byte %d: %s", e.Name, e.At, e.Why)
 }
 
-// alone is what a file begins with, in place of Magic, that is of use only with the snapshot of its number: see
-// Journal.Alone.
-func (f *Format) alone() string { return f.Magic[:len(f.Magic)-1] + "!" }
-
-// ErrTorn ends a file within a record, or with one that is not whole.
-var ErrTorn = errors.New("it ends within a record")
+// errTorn ends a file within a record, or with one that is not whole.
+var errTorn = errors.New("it ends within a record")
 
 // unknownError is a file that does not begin as those do that are known. It may be sound, and of a newer version.
 type unknownError struct{ holds string }
@@ -75,18 +71,18 @@ func SealParts(head []byte, body ...[]byte) {
 }
 
 // Read reads the records of a file of so many bytes, and gives them to do, whose they are until it returns. sound is how
-// many bytes hold whole records. Memory is taken for a record only where the file has all of it. Errors: ErrTorn;
+// many bytes hold whole records. Memory is taken for a record only where the file has all of it. Errors: errTorn;
 // another, if a record that is not the last is damaged; those of the reader and of do.
 func (f *Format) Read(r io.Reader, size int64, do func(head, body []byte) error) (sound int64, err error) {
 	from := bufio.NewReaderSize(r, 1<<20)
 	first := make([]byte, len(f.Magic))
 	if size < int64(len(first)) {
-		return 0, ErrTorn
+		return 0, errTorn
 	}
 	if _, err := io.ReadFull(from, first); err != nil {
 		return 0, err
 	}
-	if string(first) != f.Magic && string(first) != f.alone() {
+	if string(first) != f.Magic {
 		if allZero(first) && zeros(from) {
 			return 0, errors.New("it is nothing but zeros")
 		}
@@ -97,14 +93,14 @@ func (f *Format) Read(r io.Reader, size int64, do func(head, body []byte) error)
 	var body []byte
 	for sound < size {
 		if size-sound < HeadBytes {
-			return sound, ErrTorn
+			return sound, errTorn
 		}
 		if _, err := io.ReadFull(from, head); err != nil {
 			return sound, err
 		}
 		if crc32.Update(0, castagnoli, head[4:]) != binary.LittleEndian.Uint32(head) {
 			if zeros(from) { // as a file system leaves what it had no time to write
-				return sound, ErrTorn
+				return sound, errTorn
 			}
 			return sound, errors.New("a record's head has another checksum than it says")
 		}
@@ -114,7 +110,7 @@ func (f *Format) Read(r io.Reader, size int64, do func(head, body []byte) error)
 		}
 		end := sound + HeadBytes + n
 		if end > size {
-			return sound, ErrTorn
+			return sound, errTorn
 		}
 		if int64(cap(body)) < n {
 			body = make([]byte, n)
@@ -125,7 +121,7 @@ func (f *Format) Read(r io.Reader, size int64, do func(head, body []byte) error)
 		}
 		if crc32.Update(0, castagnoli, body) != binary.LittleEndian.Uint32(head[4:]) {
 			if end == size || zeros(from) {
-				return sound, ErrTorn
+				return sound, errTorn
 			}
 			return sound, errors.New("a record has another checksum than it says")
 		}

@@ -343,7 +343,7 @@ func (t *tables) save(ctx context.Context, name string) (err error) {
 	defer t.saving.Unlock()
 	ends := name == "" && t.logs() && t.journal.Logged() > int64(len(columnar.LogFormat.Magic))
 	if ends {
-		if _, err := t.journal.Begin(nil); err != nil {
+		if err := t.journal.Begin(); err != nil {
 			t.failed.Store(true)
 			return fmt.Errorf("no log for what comes behind snapshots: %w", err)
 		}
