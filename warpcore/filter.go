@@ -101,15 +101,6 @@ func NewFilter[K any](d *device.Device, o FilterOptions) (*Filter[K], error) {
 	return frame.Made(&Filter[K]{filterHandle{f}}, f.frame.Open(family, d, f.begin, f.free))
 }
 
-// FilterSize gives the blocks and the hash functions that NewFilter would give a filter of these options, without a
-// device: for those who keep such a filter elsewhere. Errors: options out of range, or a rate below 1e-9. Cost: some ten
-// microseconds.
-func FilterSize(o FilterOptions) (blocks int64, hashes int, err error) {
-	var c filterConfig
-	blocks, err = o.complete(&c)
-	return blocks, c.hashes, err
-}
-
 // program is the filter's kernels with the given translation unit.
 func (c filterConfig) program(name, main string) *device.Program {
 	return &device.Program{
