@@ -386,7 +386,10 @@ func TestExamplesAreRight(t *testing.T) {
 		}
 	}
 	collect(root())
-	lines, _ := exec.Command("sh", "-c", script).Output() // redis-cli may not be there
+	lines, err := exec.Command("sh", "-c", script).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
 	n := 0
 	for line := range strings.Lines(string(lines)) {
 		args := strings.Split(strings.TrimSuffix(line, "\x00\n"), "\x00")
