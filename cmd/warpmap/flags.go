@@ -129,7 +129,7 @@ func (noJSON) Set(text string) error {
 }
 
 // canBeEmpty are the flags of text for which ” is a value: no quotes, or no address.
-var canBeEmpty = []string{"quote", "listen", "socket", "redis", "http", "flight", "flight-socket"}
+var canBeEmpty = []string{"quote", "listen", "socket", "http", "flight", "flight-socket"}
 
 // oneValue makes a second value of a flag an error, unless the flag is a list, because the last would silently replace
 // the first. An empty text is an error, too. Flags of all commands, such as --device, are not visited: scripts name one
