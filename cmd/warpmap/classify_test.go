@@ -229,7 +229,7 @@ func TestGenomeMistakes(t *testing.T) {
 	}{
 		{exitUsage, []string{"kmers", "count", "1.fa", "-k", "5", "--out", "1.fa"}, "and would be written"},
 		{exitUsage, []string{"kmers", "count", "1.fa", "-k", "5", "--out", "-"}, "want the name of a file"},
-		{exitUsage, []string{"kmers", "count", "1.fa", "-k", "5", "--out", ""}, "without a name"},
+		{exitUsage, []string{"kmers", "count", "1.fa", "-k", "5", "--out", ""}, "it is empty"},
 		{exitUsage, []string{"kmers", "count", "1.fa", "-k", "5", "--out", "refs"}, "a folder"},
 		{exitUsage, []string{"kmers", "dump", "x.wk", "--parquet", "x.wk"}, "and would be written"},
 		{exitInput, []string{"kmers", "count", "packed", "-k", "5", "--skip-broken", "--out", "y"}, "bzip2 -dc"},
@@ -242,7 +242,7 @@ func TestGenomeMistakes(t *testing.T) {
 		{exitUsage, []string{"classify", "build", "-", "refs", "--taxonomy", "tax"}, "DB -"},
 		{exitUsage, []string{"classify", "build", "pipe", "refs", "--taxonomy", "tax"}, "pipe: a pipe or a device"},
 		{exitUsage, []string{"kmers", "count", "-", "-", "-k", "5", "--out", "y"}, "- is given twice"},
-		{exitUsage, []string{"classify", "query", "x.db", "1.fa", "--out", ""}, "without a name"},
+		{exitUsage, []string{"classify", "query", "x.db", "1.fa", "--out", ""}, "it is empty"},
 		{exitUsage, []string{"classify", "query", "x.db", "1.fa", "--out", "y", "--report", "link"}, "want two names"},
 		{exitUsage, []string{"classify", "build", "refs/6.fa", "refs", "--taxonomy", "tax"}, "and would be written"},
 		{exitUsage, []string{"classify", "build", "x.db", "refs", "--add", "-k", "15"}, "--kmer with --add"},
