@@ -259,10 +259,10 @@ func saysSo(ds []*device.Device, s scarce) error {
 	return nil
 }
 
-// Each call of each site fails in turn. The error is that of the call. It says that the table is broken, and then all
-// calls after it do; the operation launches no kernel after the call. Or else the table is whole, has what was there and what the operation brings, of each key wholly
-// or not, and the operation succeeds when it is tried again. No memory is lost. Where the call breaks the device, the
-// calls after it say so at once.
+// Each call of each site fails in turn. The error is that of the call. Either it says that the table is broken: then all
+// later calls say so, too, and the operation launches no kernel after the call. Or the table is whole: it has its old
+// content and, for each key, all or nothing of the operation, which succeeds when it is tried again. No memory is lost. If
+// the call breaks the device, the calls after it say so at once.
 func TestEachCallFails(t *testing.T) {
 	for _, name := range []string{"cpu", bulkCPU, "cuda:0"} {
 		t.Run(name, func(t *testing.T) {

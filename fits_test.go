@@ -151,7 +151,7 @@ func TestLittleSharedMemory(t *testing.T) {
 	}
 }
 
-// largeBatches inserts, finds and deletes so many keys that they are sorted first.
+// largeBatches inserts, finds and deletes enough keys that they are sorted first.
 func largeBatches(t *testing.T, d *device.Device, family table.Family) {
 	const n = 1 << 20
 	m, err := warpmap.New[uint64, uint64](d, family, table.Options{Capacity: n})

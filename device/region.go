@@ -28,8 +28,8 @@ const (
 	hostMaxRegions = 512
 )
 
-// hostDefines returns the constants that the vocabulary needs, for blocks of up to so many threads with so many bytes of
-// shared memory.
+// hostDefines returns the constants of the kernels' vocabulary on the CPU: a block has at most that number of threads and
+// of bytes of shared memory.
 func hostDefines(threads int, shared int64) []Define {
 	return []Define{
 		{"HOST_REGION_BYTES", hostRegionBytes},

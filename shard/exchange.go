@@ -236,23 +236,38 @@ func (c *cluster) countAll(j *job, chunk int) ([][]uint64, error) {
 	return out, nil
 }
 
+// roomMaker makes the memory of exchanges larger. Other devices may be using the memory that it frees, so it waits, once,
+// for all that is queued.
+type roomMaker struct {
+	*cluster
+	settled bool
+}
+
+// settle waits for all that is queued, the first time that it is called.
+func (r *roomMaker) settle() {
+	if !r.settled {
+		r.cluster.settle()
+		r.settled = true
+	}
+}
+
+// fit makes memory of that many bytes and some extra, if there is less.
+func (r *roomMaker) fit(m *member, s *device.Slice[byte], bytes, extra int) (err error) {
+	if s.Len() >= bytes {
+		return nil
+	}
+	r.settle()
+	if err = release(s); err == nil {
+		*s, err = device.Make[byte](m.d, bytes+extra) // not pooled: other devices use it
+	}
+	return err
+}
+
 // makeRoom makes inboxes, notes and outboxes as large as the plan needs them. Where they are too small it waits for all
 // that is queued, for others write there.
 func (c *cluster) makeRoom(j *job, p plan) error {
-	settled := false
-	fit := func(m *member, s *device.Slice[byte], bytes int) (err error) {
-		if s.Len() >= bytes {
-			return nil
-		}
-		if !settled {
-			c.settle()
-			settled = true
-		}
-		if err = release(s); err == nil {
-			*s, err = device.Make[byte](m.d, bytes) // not pooled: others use it
-		}
-		return err
-	}
+	r := roomMaker{cluster: c}
+	fit := func(m *member, s *device.Slice[byte], bytes int) error { return r.fit(m, s, bytes, 0) }
 	for i, m := range c.members {
 		for half := range min(2, len(p.rounds)) {
 			at := (c.round + half) % 2
@@ -285,10 +300,7 @@ func (c *cluster) makeRoom(j *job, p plan) error {
 			}
 		}
 		if words := len(p.rounds) * len(c.members) * max(1, p.order.regions); m.cursors.Len() < words {
-			if !settled {
-				c.settle()
-				settled = true
-			}
+			r.settle()
 			if err := m.roomForCursors(words); err != nil {
 				return err
 			}

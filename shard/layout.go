@@ -54,6 +54,13 @@ const (
 	mostWords    = 1 << 20 // counts that a member sends to all others for an order, at most: 8 MiB
 	// Regions are uneven if one has more than unevenRegions times the average, and unevenRows more in all.
 	unevenRegions, unevenRows = 2, 1 << 22
+
+	// A quick batch has at most quickRows rows times the number of devices, and its boxes take at most one part in
+	// quickShare of a device's memory. They are larger than a batch needs by one part in quickSlack, so that few batches
+	// that grow make new ones.
+	quickRows, quickShare, quickSlack = 1 << 21, 256, 4
+
+	vainBatches = 15 // batches whose rows are not combined after some were combined in vain
 )
 
 // regionShape is a tile that is split by regions, too, on a device with so much shared memory for a block: rows of a

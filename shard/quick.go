@@ -17,16 +17,7 @@ import (
 // sources have split their rows, the host knows how many rows each owner got. A cursor is never set back, because others
 // may be using it: the next batch begins with what it is then.
 
-// quickRows is the most rows of a quick batch for each device.
-const quickRows = 1 << 21
-
-// quickSlack: boxes are larger than a batch needs by one part in this many, so that few batches that grow make new ones.
-const quickSlack = 4
-
-// quickShare: the boxes of quick batches take at most one part in this many of a device's memory.
-const quickShare = 256
-
-// quick is what a member has for quick batches. Of what there are two, successive batches take one each in turn.
+// quick is a member's memory and events for quick batches. Of what there are two, successive batches take one each in turn.
 type quick struct {
 	boxes         [2]device.Slice[byte] // rows that the member got
 	notes         [2]device.Slice[byte] // places and bases of the rows that it sent
@@ -84,20 +75,8 @@ func (c *cluster) quick(j *job, rows int) (did bool, err error) {
 
 // roomForQuick makes what is missing for a batch.
 func (c *cluster) roomForQuick(j *job, rows, half int) error {
-	settled := false
-	fit := func(m *member, s *device.Slice[byte], bytes int) (err error) {
-		if s.Len() >= bytes {
-			return nil
-		}
-		if !settled { // others write there
-			c.settle()
-			settled = true
-		}
-		if err = release(s); err == nil {
-			*s, err = device.Make[byte](m.d, bytes+bytes/quickSlack)
-		}
-		return err
-	}
+	r := roomMaker{cluster: c}
+	fit := func(m *member, s *device.Slice[byte], bytes int) error { return r.fit(m, s, bytes, bytes/quickSlack) }
 	for i, m := range c.members {
 		q := &m.quick
 		err := fit(m, &q.boxes[half], c.columns(rows, j).bytes)

@@ -35,9 +35,6 @@ func (w widths) summed(st *device.Stream, sums frame.Sums) source {
 		values: sums.Values.Slice(0, sums.N*w.valueBytes)})
 }
 
-// vainBatches is the number of batches whose rows are not combined after some were combined in vain.
-const vainBatches = 15
-
 // combine returns the sums of each source's rows as sources, and a function that frees them. A source without sums sends
 // its rows, which are sums, too, if they have values. combine returns none if no source has sums, or if some source has
 // neither. The caller holds the lock.

@@ -34,7 +34,8 @@ func rooms(c *core, key, most uint64) (n int, err error) {
 }
 
 // fills churns a table at its bound, and returns an error if it differs from a Go map, or if a key is refused though one
-// of the first most buckets of its chain has room: an insert searches so many. A table of no more buckets fills all slots.
+// of the first most buckets of its chain, which an insert searches, has room. A table of at most that many buckets fills
+// all slots.
 func fills(d *device.Device, seed uint64, bytes int64, rounds int, most uint64) (err error) {
 	m, err := New[uint64, uint64](d, Options{Options: table.Options{MaxBytes: bytes, Seed: seed + 1}, tight: 4, most: most})
 	if err != nil {

@@ -252,6 +252,7 @@ const (
 	// combineMost is how many rows of a part a block takes, in times of the mean: a part that has more has keys that come very often. Fewer make more sums
 	// of the other keys of such a part.
 	combineMost  = 2
+	sumsShare    = 2      // other devices get sums only if there is at most one for this many rows
 	leastEntries = 1 << 8 // a power of two
 )
 

@@ -26,9 +26,6 @@ func (c *Counter[K, C]) Sums(st *device.Stream, keys, values device.Slice[byte],
 	return c.made().sums(st, c.header, keys, values)
 }
 
-// sumsShare: sums are returned only if there is at most one for this many rows.
-const sumsShare = 2
-
 // sums combines the rows of a batch piece by piece. A key has at least one sum for each piece, and may have several. It
 // waits for the stream.
 func (c *core) sums(st *device.Stream, header device.File, keys, values device.Slice[byte]) (sums frame.Sums, err error) {

@@ -70,8 +70,8 @@ func (s *flightFlags) serverFlags(cmd *cobra.Command) {
 	f.StringVar(&s.http, "http", "", "address for /metrics and /healthz; empty for none")
 	f.StringVar(&s.folder, "data", "", "folder for snapshots and logs, which are read at the start")
 	f.StringVar(&s.save, "save", "", "make snapshots: every=60s, and at the end")
-	f.StringVar(&s.log, "log", "", "keep a log in --data, and bring it to the disk always, everysec or no")
-	f.BoolVar(&s.o.Repair, "repair", false, "cut a log where it is damaged, and lose what stands behind")
+	f.StringVar(&s.log, "log", "", "keep a log in --data, and write it to the disk always, everysec or no")
+	f.BoolVar(&s.o.Repair, "repair", false, "cut a log where it is damaged, and lose what follows")
 	f.StringVar(&s.password, "password-file", "", "file with the password that clients must say")
 	f.StringVar(&s.cert, "tls-cert", "", "certificate, in PEM: --flight is TLS then")
 	f.StringVar(&s.key, "tls-key", "", "its key, in PEM")
@@ -130,8 +130,8 @@ func (s *flightFlags) checkAddresses() error {
 	return nil
 }
 
-// onlyHere tells whether all addresses of a name are of this machine alone. What is none is told when it is listened
-// on.
+// onlyHere reports whether other machines cannot reach any address of a name. It is true for a text that is no address:
+// listening on that fails.
 func onlyHere(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -207,7 +207,7 @@ func (s *flightFlags) run(cmd *cobra.Command) error {
 	return errors.Join(s.serve(cmd.Context(), tables, web), tables.close())
 }
 
-// retry is Options.Retry of servers: what they have stays in memory until the disk takes it.
+// retry returns Options.Retry of a server, which keeps its data in memory until the disk takes it.
 func retry(to *log.Logger) func(error) bool {
 	var said time.Time
 	return func(err error) bool {

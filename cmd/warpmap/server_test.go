@@ -73,8 +73,8 @@ func (s *tableServer) Wait() error {
 	return s.ended()
 }
 
-// said waits until the server has said all of it: what it writes before it answers may be read later. It gives what it has
-// said by then.
+// said waits until the server's output has all of these texts, and returns the output: lines that the server writes
+// before it answers may be read later.
 func (s *tableServer) said(all ...string) string {
 	s.t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {

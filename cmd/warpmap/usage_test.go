@@ -84,7 +84,7 @@ func TestFlagsOutOfRange(t *testing.T) {
 		}
 	}
 	if entries, err := os.ReadDir("."); err != nil || len(entries) != 2 {
-		t.Errorf("left behind: %v, %v", entries, err)
+		t.Errorf("files are left: %v, %v", entries, err)
 	}
 }
 

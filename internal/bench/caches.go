@@ -48,7 +48,7 @@ func Cache[K workload.Word, V workload.Wide](w *Work[K, V], m Cached[K, V]) (Sub
 		More:  c.more,
 	}
 	if !w.kinds.Unique() {
-		return s, WrongOption("keys %q are hashes that meet: which are absent cannot be told; want others", w.kinds.Kind)
+		return s, WrongOption("keys %q are hashes that meet: it is not known which are absent; want others", w.kinds.Kind)
 	}
 	return s, s.Fill()
 }

@@ -14,7 +14,7 @@ const firstDrawn = 1 << 40
 // it and the next numbers, in the order in which they come.
 func newDrawn[K, V workload.Wide](d *device.Device, o TableOptions, kinds workload.Keys) (w *Work[K, V], err error) {
 	if !kinds.Unique() {
-		return nil, WrongOption("keys %q are hashes that meet: how often each is drawn cannot be told; want others", kinds.Kind)
+		return nil, WrongOption("keys %q are hashes that meet: how often each is drawn is not known; want others", kinds.Kind)
 	}
 	keys, values, times := make([]K, o.N), make([]V, o.N), make([]uint32, o.Distinct)
 	came := make([]uint32, o.N) // before: first the key's index

@@ -76,7 +76,7 @@ func Filter[K, V workload.Wide](w *Work[K, V], f table.Filter[K]) (Subject, erro
 		},
 	}
 	if !w.kinds.Unique() {
-		return s, WrongOption("keys %q are hashes that meet: which are absent cannot be told; want others", w.kinds.Kind)
+		return s, WrongOption("keys %q are hashes that meet: it is not known which are absent; want others", w.kinds.Kind)
 	}
 	return s, w.Ask(1, 0)
 }

@@ -27,7 +27,7 @@ func Updated[K, V workload.Wide](w *Work[K, V], m table.Map[K, V]) (Subject, err
 		return s, ErrNoUpdate
 	}
 	if !w.kinds.Unique() {
-		return s, WrongOption("keys %q are hashes that meet: how often each comes cannot be told; want others", w.kinds.Kind)
+		return s, WrongOption("keys %q are hashes that meet: how often each comes is not known; want others", w.kinds.Kind)
 	}
 	st := w.Device.Stream()
 	s.Fill = w.batches(func(first, end int) error {
